@@ -81,8 +81,9 @@ slowest: build  ## Print the slowest 20 tests of the last `make test` or `make t
 test-pythons:  ## Run `make test` under each CPython from 3.11 on that is found; TARGET (test), ONLY (3.13)
 	@$(ANY_PYTHON) -m tools.pythons $(if $(ONLY),--only $(ONLY)) $(or $(TARGET),test)
 
-test-peers: build  ## Run kafka-python's, aiokafka's and confluent-kafka's own producer tests with our faces (ARGS: --kafka)
+test-peers: fetch  ## Run other clients' own tests: their producers' with our faces, all of them against the embedded cluster
 	@$(BIN)/python -m tools.every_peer $(ARGS)
+	@$(BIN)/python -m tools.suites
 
 test-spark-kills: java build  ## Kill Spark's processes at every step of each guarantee, and at random (ARGS: --help)
 	@$(BIN)/python -m rigs.real_kafka --fetch
@@ -102,8 +103,10 @@ test-spark-wheels: java build  ## Run Spark jobs on executors that have nothing 
 simulate: build  ## Run producers against embedded nodes in virtual time, under random trouble: SEEDS (1000); ARGS: --help
 	@$(BIN)/python -m tests.virtual --seeds $(SEEDS) $(ARGS)
 
-fuzz: build  ## Give the broker broken requests for FUZZ_SECONDS (60); a request that fails is kept in build/fuzz
-	@$(BIN)/python -m tests.hostile.fuzz_requests --seconds $(FUZZ_SECONDS)
+fuzz: build  ## Give the broker hostile requests for FUZZ_SECONDS (60); faults are kept in build/fuzz (ARGS: --requests 1000000)
+	@$(BIN)/python -m tests.hostile.fuzz_requests --seconds $(FUZZ_SECONDS) $(ARGS)
+	@if $(BIN)/python -c "import atheris" 2>/dev/null; then \
+		$(BIN)/python -m tests.hostile.fuzz_requests --atheris --seconds $(FUZZ_SECONDS); fi
 
 fuzz-api: build  ## Give the Python API odd objects, signals and threads for FUZZ_SECONDS (60); failures are kept in build/fuzz
 	@$(BIN)/python -m tests.hostile.fuzz_api --seconds $(FUZZ_SECONDS) $(ARGS)

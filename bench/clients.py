@@ -35,10 +35,12 @@ def kafkabuf(
     *,
     callback: bool = False,
     full: bool = False,
+    told: bool = False,
     values: Values = SAME_VALUE,
     settings: Mapping[str, Any] | None = None,
 ) -> Client:
-    """send() in a loop; `full` adds a key and two headers to every record."""
+    """send() in a loop. `full` adds a key and two headers to every record. `told`: every record has an object, and
+    on_acknowledged gets those of a batch at once."""
 
     @contextmanager
     def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
@@ -56,40 +58,18 @@ def kafkabuf(
             elif callback:
                 for value in values(records):
                     send(topic, value, callback=on_delivery)
+            elif told:
+                for number, value in enumerate(values(records)):
+                    send(topic, value, opaque=number)
             else:
                 for value in values(records):
                     send(topic, value)
             producer.flush()
-            delivered.check(records if callback or full else 0)
+            delivered.check(records if callback or full or told else 0)
             return records
 
-        with closing(KafkaProducer(merged, bootstrap_servers=bootstrap)) as producer:
-            yield publish
-
-    return open_
-
-
-def kafkabuf_told(batch_size: int) -> Client:
-    """send() in a loop, an object for each record, and on_acknowledged, which gets the objects of a batch at once."""
-
-    @contextmanager
-    def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
-        from kafkabuf import KafkaProducer
-
-        delivered = Delivered()
-
-        def publish(records: int) -> int:
-            send = producer.send
-            for number in range(records):
-                send(topic, VALUE, opaque=number)
-            producer.flush()
-            delivered.check(records)
-            return records
-
-        settings = {"batch_size": batch_size, "linger_ms": LINGER_MS, "acks": "all"}
-        with closing(
-            KafkaProducer(settings, bootstrap_servers=bootstrap, on_acknowledged=delivered.on_acknowledged)
-        ) as producer:
+        on_acknowledged = delivered.on_acknowledged if told else None
+        with closing(KafkaProducer(merged, bootstrap_servers=bootstrap, on_acknowledged=on_acknowledged)) as producer:
             yield publish
 
     return open_

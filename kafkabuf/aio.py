@@ -322,6 +322,7 @@ class AIOKafkaProducer(Generic[K, V]):
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        opaque: object = None,
     ) -> AIORecordFuture:
         """Queue one record and return a future of its RecordMetadata. Arguments and errors: KafkaProducer.send().
 
@@ -333,13 +334,13 @@ class AIOKafkaProducer(Generic[K, V]):
         self._sent += 1
         if topic not in self._lines and not self._detour and self._sent % TURN:
             try:
-                queued = self._core.send(topic, value, key, headers, partition, timestamp_ms)
+                queued = self._core.send(topic, value, key, headers, partition, timestamp_ms, None, opaque)
             except _MustWait:
                 pass
             else:
                 return self._future(queued, self._ends)
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        return self._future(await self._send_by_detour(record), self._ends)
+        return self._future(await self._send_by_detour(record, opaque), self._ends)
 
     async def send_and_wait(
         self,
@@ -349,25 +350,26 @@ class AIOKafkaProducer(Generic[K, V]):
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        opaque: object = None,
     ) -> RecordMetadata:
         """send() the record and wait for its acknowledgement. A task that is cancelled may have queued the record."""
-        return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
+        return await (await self.send(topic, value, key, headers, partition, timestamp_ms, opaque))
 
-    async def _send_by_detour(self, record: ProducerRecord) -> RecordFuture:
+    async def _send_by_detour(self, record: ProducerRecord, opaque: object) -> RecordFuture:
         """send() with interceptors, serializers and partitioner, and with the waits for metadata and memory."""
         deadline = self._clock.monotonic() + self.config.max_block_ms / 1000
         interceptors = self._producer.interceptors
         if interceptors is None:
-            return await self._send_in_line(record, None, deadline)
+            return await self._send_in_line(record, None, opaque, deadline)
         record = interceptors.on_send(record._replace(headers=pairs_of(record.headers)))
         try:
-            return await self._send_in_line(record, Acknowledgement(interceptors, None), deadline)
+            return await self._send_in_line(record, Acknowledgement(interceptors, None), opaque, deadline)
         except BaseException as error:
             interceptors.on_send_error(record, error)
             raise
 
     async def _send_in_line(
-        self, record: ProducerRecord, callback: Acknowledgement | None, deadline: float
+        self, record: ProducerRecord, callback: Acknowledgement | None, opaque: object, deadline: float
     ) -> RecordFuture:
         line = self._lines.setdefault(record.topic, _Line())
         line.length += 1
@@ -375,14 +377,14 @@ class AIOKafkaProducer(Generic[K, V]):
             async with line.turn:
                 if not self._sent % TURN:
                     await asyncio.sleep(0)
-                return await self._send_first_in_line(record, callback, deadline)
+                return await self._send_first_in_line(record, callback, opaque, deadline)
         finally:
             line.length -= 1
             if not line.length:
                 self._lines.pop(record.topic, None)  # a forked child has emptied the table
 
     async def _send_first_in_line(
-        self, record: ProducerRecord, callback: Acknowledgement | None, deadline: float
+        self, record: ProducerRecord, callback: Acknowledgement | None, opaque: object, deadline: float
     ) -> RecordFuture:
         topic, value, key, headers, partition, timestamp_ms = record
         await self._await_metadata(topic, partition, deadline)
@@ -391,7 +393,7 @@ class AIOKafkaProducer(Generic[K, V]):
         slab = None
         while True:
             try:
-                return self._core.send_with(slab, topic, value, key, headers, partition, timestamp_ms, callback)
+                return self._core.send_with(slab, topic, value, key, headers, partition, timestamp_ms, callback, opaque)
             except _MustWait as wait:
                 size = wait.nbytes
             slab = None  # too small: a record that waits holds no memory

@@ -352,6 +352,12 @@ class TransactionalIdAuthorizationError(FatalTransactionError, PermissionError):
     code = 53
 
 
+class SecurityDisabledError(KafkaError):
+    """The cluster has no authorizer, and so no ACLs."""
+
+    code = 54
+
+
 class OperationNotAttemptedError(KafkaError):
     """The broker skipped this partition, because another partition of the same request failed."""
 
@@ -404,6 +410,10 @@ class PreferredLeaderNotAvailableError(InvalidMetadataError):
     code = 80
 
 
+class GroupMaxSizeReachedError(KafkaError):
+    code = 81
+
+
 class FencedInstanceIdError(KafkaError):
     code = 82
 
@@ -438,10 +448,36 @@ class TransactionalIdNotFoundError(KafkaError):
     code = 105
 
 
+class FencedMemberEpochError(KafkaError):
+    """The member of a consumer group has an epoch that its coordinator does not know: it must join again (KIP-848)."""
+
+    code = 110
+
+
+class UnreleasedInstanceIdError(KafkaError):
+    """Another member of the consumer group has this group.instance.id and has not left (KIP-848)."""
+
+    code = 111
+
+
+class UnsupportedAssignorError(KafkaError):
+    code = 112
+
+
+class StaleMemberEpochError(KafkaError):
+    """A consumer commits or fetches offsets with an epoch that is not its present epoch (KIP-848)."""
+
+    code = 113
+
+
 class TransactionAbortableError(AbortableTransactionError):
     """The transaction must be aborted; the producer can begin the next transaction (KIP-890)."""
 
     code = 120
+
+
+class InvalidRegularExpressionError(KafkaError, ValueError):
+    code = 128
 
 
 class RebootstrapRequiredError(RetriableError):

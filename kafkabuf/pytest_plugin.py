@@ -7,10 +7,13 @@ conftest.py or a test may override them. For `kafkabuf_broker` a marker may give
 
     @pytest.mark.kafkabuf(default_partitions=3)
     def test_it(kafkabuf_broker): ...
+
+A failed `assert cluster.messages(topic) == [...]` names the records that differ.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +27,18 @@ _MARKER = "kafkabuf(**options): arguments of EmbeddedCluster for the fixture kaf
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """Explains why records are not those of a list; None for all other comparisons."""
+    # While nothing has loaded this module, there are no Messages to compare.
+    module = sys.modules.get("kafkabuf.broker.messages")
+    if module is None or op != "==":
+        return None
+    for records, expected in ((left, right), (right, left)):
+        if isinstance(records, module.Messages) and isinstance(expected, list | tuple):
+            return ["the messages are not the expected ones", *records.differences(expected)]
+    return None
 
 
 @pytest.fixture(scope="session")

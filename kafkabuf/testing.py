@@ -1,11 +1,14 @@
-"""MockProducer: a KafkaProducer without a cluster; the test acknowledges its records (Kafka's MockProducer)."""
+"""MockProducer: a KafkaProducer without a cluster; the test acknowledges its records (Kafka's MockProducer).
+
+`assert_messages` says what is wrong with the records that an embedded cluster got.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kafkabuf._pool import BufferPool
 from kafkabuf.append._producer import ProducerCore
@@ -20,15 +23,57 @@ from kafkabuf.errors import (
     KafkaError,
     ProducerFencedError,
     PurgedError,
+    TimeoutError,
     UnknownTopicOrPartitionError,
 )
 from kafkabuf.metadata.snapshot import PartitionInfo, TopicInfo
 from kafkabuf.transactions.idempotence import producer_state
 
+if TYPE_CHECKING:
+    from kafkabuf.broker import EmbeddedCluster, Messages
+    from kafkabuf.broker.message_controls import IsolationLevel
+
 # With batch.size=0 each record has a batch, and so an outcome, of its own. A small buffer.memory is enough, even if a
 # test never completes a record.
 _SETTINGS = {"bootstrap_servers": "mock:9092", "batch_size": 0, "buffer_memory": 8 << 20, "max_block_ms": 0}
 _LEADER = 1
+
+
+def assert_messages(
+    cluster: EmbeddedCluster,
+    topic: str,
+    expected: Iterable[Any],
+    *,
+    partition: int | None = None,
+    timeout: float = 10.0,
+    any_order: bool = False,
+    isolation_level: IsolationLevel = "read_committed",
+) -> Messages:
+    """Wait until a topic has as many records as expected, and raise AssertionError unless they are the expected ones.
+
+    `kafkabuf.broker.Messages` says what an expected item may be. The records are in the order of their partitions and
+    offsets; with `any_order` the expected items may stand in another order. `timeout` is in seconds of real time. Every
+    record that has arrived by then counts: a record too many fails. Returns the records. Without an expected item the
+    call does not wait, and raises UnknownTopicOrPartitionError if there is no such topic.
+    """
+    __tracebackhide__ = True
+    expected = list(expected)
+    late = ""
+    try:
+        if expected:
+            cluster.wait_for_messages(
+                topic, len(expected), timeout, partition=partition, isolation_level=isolation_level
+            )
+    except TimeoutError as error:
+        late = f"\n\n{error}"
+        if topic not in cluster.topics():
+            raise AssertionError(str(error)) from None
+    arrived = cluster.messages(topic, partition, isolation_level=isolation_level)
+    differences = arrived.differences(expected, any_order=any_order)
+    if differences:
+        where = f"topic {topic!r}" if partition is None else f"{topic}-{partition}"
+        raise AssertionError("\n".join([f"the messages of {where} are not the expected ones", *differences]) + late)
+    return arrived
 
 
 class MockRecord(NamedTuple):

@@ -139,8 +139,8 @@ def main() -> int:
     tests += ["-n", str(len(os.sched_getaffinity(0))), "--dist", "loadfile"]
     tests += ["--core"] if arguments.core else []
     steps = [["tests.hostile.fuzz_api", "--seconds", str(arguments.seconds)], [*tests, *pytest_arguments]]
-    if not arguments.core:  # --own: atheris has sanitizers of its own, which do not work beside these
-        steps.insert(1, ["tests.hostile.fuzz_requests", "--own", "--seconds", str(arguments.seconds)])
+    if not arguments.core:  # without atheris, which has sanitizers of its own: they do not work beside these
+        steps.insert(1, ["tests.hostile.fuzz_requests", "--seconds", str(arguments.seconds)])
     failed = [" ".join(step) for step in steps if run("-m", *step) != 0]
     for step in failed:
         print(f"sanitize: failed: python -m {step}", file=sys.stderr)

@@ -65,7 +65,7 @@ CLAIM = Claim(
         _case(PLAIN_SMALL, clients.kafkabuf(BATCH_SMALL, settings=NOT_IDEMPOTENT)),
         _case(PLAIN_LARGE, clients.kafkabuf(BATCH_LARGE, settings=NOT_IDEMPOTENT)),
         _case(SEND_CALLBACK, clients.kafkabuf(BATCH_LARGE, callback=True)),
-        _case(SEND_TOLD, clients.kafkabuf_told(BATCH_LARGE)),
+        _case(SEND_TOLD, clients.kafkabuf(BATCH_LARGE, told=True)),
         _case(SEND_FULL, clients.kafkabuf(BATCH_LARGE, full=True)),
         _case(CONFLUENT, clients.confluent(callback=True)),
         _case("confluent-kafka, no callback", clients.confluent()),

@@ -96,7 +96,8 @@ cdef class AccumulatorCore:
     cdef readonly set slow_nodes        # nodes that get no records without key and partition (KIP-794)
     cdef readonly dict waits_since      # node id -> time since which the node has taken no batch that was ready
     cdef readonly dict topics           # name -> TopicQueues
-    cdef readonly object active         # OrderedDict of PartitionQueue that hold a batch; least recently drained first
+    cdef readonly dict active           # PartitionQueues that hold a batch, as keys; least recently drained first. A
+    #                                     dict, because every turn copies its keys
     cdef readonly object incomplete     # OrderedDict of Batch without an outcome, oldest first
     cdef readonly bint closed
     cdef public object refusal          # callable, returns the error that forbids to open a batch now; None: allowed

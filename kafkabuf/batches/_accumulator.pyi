@@ -67,7 +67,7 @@ class AccumulatorCore:
     slow_nodes: set[int]
     waits_since: dict[int, float]
     topics: dict[str, TopicQueues]
-    active: OrderedDict[PartitionQueue, None]
+    active: dict[PartitionQueue, None]
     incomplete: OrderedDict[Batch, None]
     closed: bool
     refusal: Callable[[], KafkaError] | None

@@ -2,6 +2,7 @@
 """Opens, closes and compresses batches, and keeps them in order in their queues."""
 
 cimport cython
+from cpython.dict cimport PyDict_Keys
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 
@@ -220,7 +221,7 @@ cdef class AccumulatorCore:
         self.nonwaiting_allocators = {}
         self.waits_since = {}
         self.slow_nodes = set()
-        self.active = OrderedDict()
+        self.active = {}
         self.incomplete = OrderedDict()
 
     cdef Batch open_batch(self, PartitionQueue queue, Record* r, double patience):
@@ -343,7 +344,7 @@ cdef class AccumulatorCore:
         self.require_pool()
         enter_lock(&self.pool.guard)
         try:
-            for queue in list(self.active):
+            for queue in PyDict_Keys(self.active):
                 queue.seal()
         finally:
             leave_lock(&self.pool.guard)
@@ -351,7 +352,7 @@ cdef class AccumulatorCore:
     cdef list active_queues(self):
         enter_lock(&self.pool.guard)
         try:
-            return list(self.active)
+            return PyDict_Keys(self.active)
         finally:
             leave_lock(&self.pool.guard)
 
@@ -363,7 +364,7 @@ cdef class AccumulatorCore:
         enter_lock(&self.pool.guard)
         try:
             # Copies: making an iterator may run the garbage collector, and with it a thread that changes the queues.
-            for queue in [one] if one is not None else list(self.active):
+            for queue in [one] if one is not None else PyDict_Keys(self.active):
                 found += list(queue.batches)
             return found
         finally:

@@ -154,6 +154,16 @@ cdef inline Batch holder(Batch batch, int32_t index):
     return <Batch>batch.parts[low]
 
 
+# The offset of a record of `part`, the batch that holds the record now; -1: the broker has named no offset.
+cdef inline int64_t offset_in(Batch part, RecordFuture future) noexcept:
+    return part.base_offset + future.index - part.first if part.base_offset >= 0 else -1
+
+
+# Milliseconds: the broker's, if the broker has set the timestamps of the batch.
+cdef inline int64_t timestamp_in(Batch part, RecordFuture future) noexcept:
+    return future.timestamp if part.log_append_time < 0 else part.log_append_time
+
+
 cdef inline RecordFuture new_future(
     Batch batch, int32_t index, int64_t timestamp, int64_t key_size, int64_t value_size
 ):

@@ -342,7 +342,7 @@ cdef class Batch:
         """Run callbacks from `done` on. The records of a batch share most of what their metadata says."""
         cdef RecordFuture future
         cdef PyObject* arguments[3]
-        cdef int64_t offset, last_timestamp = self.log_append_time
+        cdef int64_t last_timestamp = self.log_append_time
         cdef int32_t last_key_size = -1, last_value_size = -1
         cdef object partition = self.partition, timestamp = self.log_append_time, key_size = -1, value_size = -1
         cdef object metadata, error = self.error
@@ -354,14 +354,14 @@ cdef class Batch:
             if not PyFunction_Check(callback) and isinstance(callback, FutureCallback):
                 (<FutureCallback>callback).ended(future)
                 continue
-            if future.timestamp != last_timestamp and self.log_append_time < 0:
-                timestamp = last_timestamp = future.timestamp
+            if timestamp_in(self, future) != last_timestamp:
+                timestamp = last_timestamp = timestamp_in(self, future)
             if future.key_size != last_key_size:
                 key_size = last_key_size = future.key_size
             if future.value_size != last_value_size:
                 value_size = last_value_size = future.value_size
-            offset = self.base_offset + future.index - self.first if self.base_offset >= 0 else -1
-            metadata = new_metadata(self.topic, partition, offset, timestamp, key_size, value_size)
+            metadata = new_metadata(
+                self.topic, partition, offset_in(self, future), timestamp, key_size, value_size)
             if self.record_errors is not None:
                 error = self.error_of(future)
             arguments[1] = <PyObject*>metadata
@@ -663,9 +663,8 @@ cdef class RecordFuture:
     cdef object metadata(self):
         # The caller has found an outcome, and from then on the fields of the outcome do not change.
         cdef Batch batch = self.part()
-        offset = batch.base_offset + self.index - batch.first if batch.base_offset >= 0 else -1
-        timestamp = batch.log_append_time if batch.log_append_time >= 0 else self.timestamp
-        return new_metadata(batch.topic, batch.partition, offset, timestamp, self.key_size, self.value_size)
+        return new_metadata(batch.topic, batch.partition, offset_in(batch, self), timestamp_in(batch, self),
+                            self.key_size, self.value_size)
 
     def __repr__(self):
         cdef Batch part = self.part()

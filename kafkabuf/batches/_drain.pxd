@@ -19,6 +19,11 @@ cdef class Ready:
     cdef readonly double next_check         # seconds until another batch may become ready by time alone
 
 
+cdef class Room:
+    cdef int64_t any_batches                # bytes, not yet promised, of the requests that may go now
+    cdef int64_t full_batches               # the same of requests that may wait behind these, of closed batches only
+
+
 cdef class DrainCore(AccumulatorCore):
     # ---- fixed at construction
     cdef readonly double linger             # seconds
@@ -32,7 +37,10 @@ cdef class DrainCore(AccumulatorCore):
     # ---- thread: Sender
     # `ready`, `drain` and `time_to_expiry` for Cython callers: in each call a cpdef method would check whether a
     # Python subclass overrides it.
-    cdef Ready find_ready(self, double now)
+    # `rooms`: node id -> Room, or None. A queue that finds no room at its leader is left out, unless it is the leader's
+    # first: with ten thousand busy partitions a turn would else look at the batches of all, to send those of a few
+    # hundred. A leader without a Room gets all queues.
+    cdef Ready find_ready(self, double now, dict rooms)
     cdef list drain_from(self, list queues, double now, bint full)
     cdef double until_expiry(self, double now) except? -1
     # Take the oldest batch out of its queue; then close, compress and number it.
@@ -46,3 +54,6 @@ cdef class DrainCore(AccumulatorCore):
     cdef int note_taken(self, object node_id, bint taken, double now) except -1
     cdef int forget_idle(self, dict queues_by_node) except -1
     cdef double time_until_sendable(self, PartitionQueue queue, double now, bint exhausted) except? -1
+    # Whether a leader that has other queues to serve takes nothing of this queue in this turn. Touches no batch.
+    cdef bint finds_no_room(self, PartitionQueue queue, Room room) noexcept
+    cdef int take_room(self, PartitionQueue queue, Room room) except -1

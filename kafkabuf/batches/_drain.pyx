@@ -32,6 +32,15 @@ cdef class Ready:
         self.next_check = INFINITY
 
 
+@cython.final
+cdef class Room:
+    """What a node takes in this turn, in bytes of batches."""
+
+    def __cinit__(self, int64_t any_batches, int64_t full_batches):
+        self.any_batches = any_batches
+        self.full_batches = full_batches
+
+
 cdef class DrainCore(AccumulatorCore):
     """The Sender's steps of every turn. `RecordAccumulator` adds the rare steps."""
 
@@ -45,28 +54,64 @@ cdef class DrainCore(AccumulatorCore):
         self.producer_state = producer_state
         self.flushes = set()
 
-    def ready(self, double now):
-        """The queues with a batch that may go now, by their leader's node id."""
+    def ready(self, double now, dict rooms=None):
+        """The queues with a batch that may go now, by their leader's node id. `rooms`: node id -> Room."""
         self.require_pool()
-        return self.find_ready(now)
+        return self.find_ready(now, rooms)
 
-    cdef Ready find_ready(self, double now):
+    cdef Ready find_ready(self, double now, dict rooms):
         cdef Ready answer = Ready.__new__(Ready)
         cdef PartitionQueue queue
+        cdef Room room = None
+        cdef list queues = None
         cdef bint exhausted = self.pool.exhausted()
         cdef double wait
+        cdef int leader = -1
         for queue in self.active_queues():  # a copy: send() adds queues while this loop runs
             if queue.leader < 0:
                 answer.leaderless_topics.add(queue.topic)
                 continue
+            if leader != queue.leader:
+                leader = queue.leader
+                queues = answer.queues_by_node.get(leader)
+                room = None if rooms is None else rooms.get(leader)
+            if room is not None and queues is not None and self.finds_no_room(queue, room):
+                continue
             wait = self.time_until_sendable(queue, now, exhausted)
             if wait > 0:
                 answer.next_check = min(answer.next_check, wait)
-            elif queue.leader in answer.queues_by_node:
-                (<list>answer.queues_by_node[queue.leader]).append(queue)
-            else:
-                answer.queues_by_node[queue.leader] = [queue]
+                continue
+            if queues is None:
+                queues = answer.queues_by_node[leader] = []
+            queues.append(queue)
+            if room is not None:
+                self.take_room(queue, room)
         return answer
+
+    cdef bint finds_no_room(self, PartitionQueue queue, Room room) noexcept:
+        cdef bint only_open
+        if room.any_batches > 0:
+            return False
+        if room.full_batches <= 0:
+            return True
+        enter_lock(&self.pool.guard)
+        only_open = queue.open is not None and len(queue.batches) == 1
+        leave_lock(&self.pool.guard)
+        return only_open
+
+    cdef int take_room(self, PartitionQueue queue, Room room) except -1:
+        cdef int64_t size = 0
+        enter_lock(&self.pool.guard)
+        try:
+            if queue.batches:  # another thread may have purged them since the check
+                size = <int64_t>(<Batch>queue.batches[0]).builder.position
+        finally:
+            leave_lock(&self.pool.guard)
+        if room.any_batches > 0:
+            room.any_batches -= size
+        else:
+            room.full_batches -= size
+        return 0
 
     cdef double time_until_sendable(self, PartitionQueue queue, double now, bint exhausted) except? -1:
         cdef Batch head
@@ -164,10 +209,9 @@ cdef class DrainCore(AccumulatorCore):
         cdef Batch batch = queue.batches.popleft()
         if batch is queue.open:
             queue.seal()
+        del self.active[queue]
         if queue.batches:
-            self.active.move_to_end(queue)
-        else:
-            del self.active[queue]
+            self.active[queue] = None
         return batch
 
     cdef int make_ready(self, PartitionQueue queue, Batch batch) except -1:

@@ -9,7 +9,8 @@ groups/    the consumer groups
 guards/    limits, quotas, faults, the request log, security
 waiting/   the requests that wait, and their timers
 
-Users call the methods in embedded.py, controls.py and node_controls.py. transactions.py is the transaction coordinator.
+Users call the methods in embedded.py, controls.py, message_controls.py, node_controls.py and acl_controls.py.
+messages.py compares records with what a test expects. transactions.py is the transaction coordinator.
 
 The broker shares protocol/, errors and clock with the client and nothing else. It therefore checks the client's encoder
 instead of agreeing with it.
@@ -20,19 +21,27 @@ is a thread that drives a wheel where there is no event loop.
 """
 
 from kafkabuf.broker.embedded import EmbeddedCluster
+from kafkabuf.broker.groups.settings import GroupSettings
+from kafkabuf.broker.guards.acls import Acl
 from kafkabuf.broker.guards.limits import ConnectionLimits
 from kafkabuf.broker.guards.request_log import LoggedRequest
 from kafkabuf.broker.guards.security import Security
+from kafkabuf.broker.log.decoding import ConsumerRecord
+from kafkabuf.broker.messages import Messages
 from kafkabuf.broker.waiting._purgatory import DelayedOperation, RequestPurgatory
 from kafkabuf.broker.waiting._timing_wheel import Timeout, TimerTask, TimingWheel
 from kafkabuf.broker.waiting.reaper import ExpirationReaper
 
 __all__ = [
+    "Acl",
     "ConnectionLimits",
+    "ConsumerRecord",
     "DelayedOperation",
     "EmbeddedCluster",
     "ExpirationReaper",
+    "GroupSettings",
     "LoggedRequest",
+    "Messages",
     "RequestPurgatory",
     "Security",
     "Timeout",

@@ -6,25 +6,32 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kafkabuf.broker import apis
+from kafkabuf.broker.acl_controls import AclControls
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.cluster.cluster_config import ClusterConfig
+from kafkabuf.broker.cluster.upkeep import compact, tick
+from kafkabuf.broker.configs.given import Value, with_values
 from kafkabuf.broker.controls import FaultControls, TrafficControls
+from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.guards.limits import ConnectionLimits
 from kafkabuf.broker.guards.security import Security
+from kafkabuf.broker.message_controls import MessageControls
 from kafkabuf.broker.node_controls import NodeControls
+from kafkabuf.broker.overview import OverviewControls
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import ClosedError
 
 T = TypeVar("T")
 
 
-class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
+class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewControls, TrafficControls, AclControls):
     """Kafka nodes on loopback, in one background thread. Use it as a context manager, or call `start` and `stop`.
 
         with EmbeddedCluster(brokers=3) as cluster:
@@ -38,13 +45,18 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
     elects another leader from the ISR when a leader dies. A topic that is created without a replication factor has
     `replication_factor` copies of each partition. The default is 3, or the number of nodes if that is less (Kafka's
     default.replication.factor is 1, with which no topic outlives a node).
-    `min_insync_replicas`, `replica_lag_time_max_ms`, `broker_session_timeout_ms` are Kafka's settings.
+    `min_insync_replicas`, `replica_lag_time_max_ms`, `broker_session_timeout_ms`, `log_cleaner_backoff_ms` are Kafka's
+    settings.
 
     `retention_bytes` is per partition. With `verify_records` a node reads every magic 2 batch record by record on
     arrival, as Kafka does; that costs a few microseconds for each batch. `transaction_version` is the level of Kafka's
     feature transaction.version: with 2 the clients that know KIP-890 use it, with 0 they do not. With a `ManualClock`,
-    call `tick` after each move of the clock. `security` sets up TLS and SASL. `limits` are the limits of connections
-    and requests. `request_log` is the number of requests that `requests` can return.
+    call `tick` after each move of the clock. `security` sets up TLS, SASL and ACLs. `limits` are the limits of
+    connections and requests. `groups` are the settings of groups: time-outs, sizes and assignors. `request_log` is the
+    number of requests that `requests` can return.
+
+    `config` sets more, under the names that Kafka's server.properties has: {"log.retention.ms": 1000}. Raises
+    ConfigError for a name that Kafka does not have, and for a setting that the cluster does not follow.
     """
 
     def __init__(
@@ -61,15 +73,18 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
         transaction_version: int = 2,
         security: Security | None = None,
         limits: ConnectionLimits | None = None,
+        groups: GroupSettings | None = None,
         request_log: int = 10_000,
         data_dir: str | PathLike[str] | None = None,
         replication_factor: int | None = None,
         min_insync_replicas: int = 1,
         replica_lag_time_max_ms: int = 30_000,
         broker_session_timeout_ms: int = 9_000,
+        log_cleaner_backoff_ms: int = 15_000,
+        config: Mapping[str, Value] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._config = ClusterConfig(
+        arguments = ClusterConfig(
             brokers=brokers,
             auto_create_topics=auto_create_topics,
             default_partitions=default_partitions,
@@ -81,18 +96,23 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
             transaction_version=transaction_version,
             limits=limits or ConnectionLimits(),
             security=security or Security(),
+            groups=groups or GroupSettings(),
             request_log=request_log,
             data_dir=Path(data_dir) if data_dir is not None else None,
             replication_factor=min(brokers, 3) if replication_factor is None else replication_factor,
             min_insync_replicas=min_insync_replicas,
             replica_lag_time_max_ms=replica_lag_time_max_ms,
             broker_session_timeout_ms=broker_session_timeout_ms,
+            log_cleaner_backoff_ms=log_cleaner_backoff_ms,
         )
+        self._config = with_values(arguments, config) if config else arguments
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._cluster: Cluster | None = None
         self._pid = os.getpid()
+        # Held while a call is handed to the loop: after the call that stops the loop comes no other.
+        self._handover = threading.RLock()
 
     # ---- lifecycle
 
@@ -145,9 +165,11 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
         if self._thread is None or self._loop is None or self._cluster is None or self._in_forked_child():
             return
         self._await(self._cluster.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._handover:
+            loop, self._loop, self._cluster = self._loop, None, None
+            loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
-        self._thread = self._loop = self._cluster = None
+        self._thread = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -185,11 +207,19 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
         unclean.leader.election.enable. Raises TopicExistsError, InvalidTopicError, InvalidPartitionsError,
         InvalidReplicationFactorError or InvalidConfigError.
         """
-        self._call(lambda c: c.catalogue.create_topic(name, partitions, replication_factor, configs))
+        cluster = self._running()
+
+        async def create() -> None:
+            creating = cluster.catalogue.creating_topic(name, partitions, replication_factor, configs)
+            created = cluster.slices.run(creating, exclusive=True)
+            if isinstance(created, asyncio.Future):
+                await created
+
+        self._await(create())
 
     def topics(self) -> dict[str, int]:
-        """{name: number of partitions}"""
-        return self._call(lambda c: {topic.name: len(topic.partitions) for topic in c.catalogue.topics.values()})
+        """{name: number of partitions}, without Kafka's internal topics"""
+        return self._call(lambda c: {t.name: len(t.partitions) for t in c.catalogue.topics.values() if not t.internal})
 
     def end_offset(self, topic: str, partition: int) -> int:
         """The offset that the next record will get."""
@@ -212,9 +242,22 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
         state = self._ask(topic, partition, lambda p: p.state)
         return state.leader, state.epoch
 
+    def compact(self, topic: str, partition: int | None = None) -> int:
+        """Compacts a topic, or one of its partitions, now. Returns how many records are gone.
+
+        It does not wait for log.cleaner.backoff.ms and min.cleanable.dirty.ratio. It ends the active segment of each
+        log first, so that the newest records are compacted too. Records younger than min.compaction.lag.ms, records of
+        open transactions and tombstones that delete.retention.ms protects stay. Raises ConfigError unless the topic's
+        cleanup.policy contains `compact`.
+        """
+        return self._await(compact(self._running(), topic, partition))
+
     def tick(self) -> None:
-        """Runs the timers that are due after a move of the `ManualClock`."""
-        self._call(lambda c: c.timer.advance())
+        """Runs the timers that are due after a move of the `ManualClock`, and drops the records that have expired.
+
+        A compaction that is due has ended when `tick` returns.
+        """
+        self._await(tick(self._running()))
 
     # ---- calls into the cluster's thread
 
@@ -237,8 +280,18 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
         return self._pid != os.getpid()
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        assert self._loop is not None
         if self._in_forked_child():
             work.close()
             raise ClosedError("the cluster was started before a fork and belongs to the parent process: use it there")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        with self._handover:
+            if self._loop is None:
+                work.close()
+                raise ClosedError("the cluster was stopped meanwhile")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise ClosedError("the cluster was stopped meanwhile") from None
+        finally:
+            # After Ctrl-C nobody waits for the result any more.
+            future.cancel()

@@ -16,7 +16,7 @@ transactional ids are kept for ever; the coordinator's epoch is always 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -34,8 +34,6 @@ from kafkabuf.errors import (
     TransactionAbortableError,
 )
 
-# Kafka's transaction.max.timeout.ms.
-MAX_TIMEOUT_MS = 900_000
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 # The last epoch that a client gets. The epoch after it is reserved for fencing.
@@ -95,7 +93,9 @@ class Transactions:
         write_marker: Callable[[TopicPartition, Marker], bool],
         version: int,
         remember: Callable[[Transaction], None] = lambda transaction: None,
+        max_timeout_ms: int = 900_000,
     ) -> None:
+        self._max_timeout_ms = max_timeout_ms
         self._remember = remember
         self._held = False
         self._timer = timer
@@ -116,9 +116,9 @@ class Transactions:
         """The producer id and epoch that the producer gets. `known`: those that a recovering producer had (KIP-360)."""
         if not transactional_id:
             raise InvalidRequestError("a transactional id must not be empty")
-        if not 0 < timeout_ms <= MAX_TIMEOUT_MS:
+        if not 0 < timeout_ms <= self._max_timeout_ms:
             raise InvalidTransactionTimeoutError(
-                f"the time-out is {timeout_ms} ms: 1 to {MAX_TIMEOUT_MS} ms are allowed"
+                f"the time-out is {timeout_ms} ms: 1 to {self._max_timeout_ms} ms are allowed"
             )
         transaction = self._by_id.get(transactional_id)
         if transaction is None:
@@ -161,12 +161,14 @@ class Transactions:
 
     # ---- partitions
 
-    def add(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
+    def add(self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]) -> None:
         """Adds partitions to the transaction. The first of them begins it."""
         transaction = self._check_owner(transactional_id, producer)
         if transaction.state is not State.ONGOING:
             transaction.state, transaction.started_ms = State.ONGOING, self._timer.clock.time_ms()
             transaction.expiry = self._timer.after(transaction.timeout_ms / 1000, lambda: self._expire(transaction))
+        elif transaction.partitions.issuperset(partitions):
+            return
         transaction.partitions.update(partitions)
         self._remember(transaction)
 

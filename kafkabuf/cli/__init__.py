@@ -13,6 +13,7 @@ with needs("cli", "the command kafkabuf"):
 _COMMANDS = {
     "broker": "kafkabuf.cli.broker",
     "config": "kafkabuf.cli.config",
+    "consume": "kafkabuf.cli.consume",
     "demo": "kafkabuf.cli.demo",
     "spark": "kafkabuf.cli.spark",
 }

@@ -41,6 +41,13 @@ _File = click.Path(exists=True, dir_okay=False)
     type=click.Path(file_okay=False),
     help="Folder that keeps all data for the next run, in Kafka's format. Default: memory only.",
 )
+@click.option(
+    "--config",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Setting of a broker under Kafka's name, such as log.retention.ms=60000; repeatable.",
+)
 @click.option("--sasl", multiple=True, type=click.Choice(_PASSWORD_MECHANISMS), help="SASL mechanism; repeatable.")
 @click.option(
     "--user",
@@ -57,25 +64,54 @@ _File = click.Path(exists=True, dir_okay=False)
 @click.option("--tls", metavar="PEM", type=_File, help="Certificate chain of the nodes, for TLS.")
 @click.option("--tls-key", metavar="PEM", type=_File, help="Key of the certificate, unless the same file has it.")
 @click.option("--tls-client-ca", metavar="PEM", type=_File, help="CA that must have signed the clients' certificates.")
-def broker(brokers: int, port: int, partitions: int, data_dir: str | None, **security: Any) -> None:
+@click.option(
+    "--super-user",
+    "super_users",
+    multiple=True,
+    metavar="PRINCIPAL",
+    help="Turn ACLs on, and let this principal do everything, such as User:admin; repeatable.",
+)
+@click.option(
+    "--allow-everyone-if-no-acl-found", is_flag=True, help="With ACLs: leave a resource without any ACL open to all."
+)
+def broker(
+    brokers: int, port: int, partitions: int, data_dir: str | None, settings: Sequence[str], **security: Any
+) -> None:
     """Run an embedded cluster on loopback until Ctrl-C."""
     from kafkabuf.broker import EmbeddedCluster
     from kafkabuf.cli.broker_status import Status
 
     if port + brokers - 1 > 65535:
         raise click.BadParameter(f"{brokers} brokers from port {port} on go beyond 65535", param_hint="--port")
+    config = _config(settings)
     ports = None if port == 0 else list(range(port, port + brokers))
     console = Console()
     with _blocked(stop_signals := {signal.SIGINT, signal.SIGTERM}), _errors_explained():
         allowed = _security(**security)
         with EmbeddedCluster(
-            brokers=brokers, default_partitions=partitions, ports=ports, data_dir=data_dir, security=allowed
+            brokers=brokers,
+            default_partitions=partitions,
+            ports=ports,
+            data_dir=data_dir,
+            security=allowed,
+            config=config,
         ) as cluster:
             console.print(f"bootstrap.servers={cluster.bootstrap_servers}", highlight=False, soft_wrap=True)
             if allowed.protocol != "PLAINTEXT":
                 mechanisms = f"  sasl.mechanism={'|'.join(allowed.sasl_mechanisms)}" if allowed.sasl_mechanisms else ""
                 console.print(f"security.protocol={allowed.protocol}{mechanisms}", highlight=False, soft_wrap=True)
             Status(cluster, console).show_until(stop_signals)
+
+
+def _config(settings: Sequence[str]) -> dict[str, str]:
+    """{name: value} of the options."""
+    config = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{setting!r} is not of the form NAME=VALUE", param_hint="--config")
+        config[name] = value
+    return config
 
 
 @contextmanager
@@ -110,6 +146,8 @@ def _security(
     tls: str | None,
     tls_key: str | None,
     tls_client_ca: str | None,
+    super_users: Sequence[str],
+    allow_everyone_if_no_acl_found: bool,
 ) -> Security:
     from kafkabuf.broker import Security
 
@@ -128,4 +166,7 @@ def _security(
         users=passwords,
         sasl_mechanisms=(*(sasl or _PASSWORD_MECHANISMS * bool(passwords)), *tokens),
         oauth_validator="unsecured" if unsecured_tokens else None,
+        authorizer=bool(super_users),
+        super_users=super_users,
+        allow_everyone_if_no_acl_found=allow_everyone_if_no_acl_found,
     )

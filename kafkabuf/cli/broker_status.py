@@ -1,4 +1,4 @@
-"""What `kafkabuf broker` shows while it runs: on a terminal one line that it rewrites, else a new line now and then."""
+"""What `kafkabuf broker` shows while it runs: on a terminal a live table, else a new line now and then."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections.abc import Collection
 
 from rich.console import Console
 from rich.live import Live
-from rich.text import Text
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.controls import Stats
+from kafkabuf.cli.broker_tables import Overview, overview_below
+from kafkabuf.cli.units import nbytes
 
 _LIVE_SECONDS = 0.5
 _PLAIN_SECONDS = 10.0
 _NAP_SECONDS = 0.05
-_UNITS = ("B", "kB", "MB", "GB", "TB")
+# The cluster's address stays on the screen, above the table.
+_KEPT_LINES = 3
 
 
 class Status:
@@ -27,13 +29,18 @@ class Status:
         self._console = console
         self._stats = cluster.stats()
         self._time = time.monotonic()
+        # The sums of end offsets by topic, and when the topics were counted.
+        self._end_offsets = {topic.name: topic.end_offsets for topic in cluster.topic_numbers()}
+        self._counted = self._time
 
     def show_until(self, signals: Collection[signal.Signals]) -> None:
         """Show the status until one of these signals comes. The caller has blocked them."""
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
             with Live(console=self._console, auto_refresh=False, transient=True) as live:
                 while not _arrives(signals, _LIVE_SECONDS):
-                    live.update(Text(self.line(), no_wrap=True, overflow="ellipsis"), refresh=True)
+                    live.update(
+                        overview_below(self.line(), self.overview(), self._console.height - _KEPT_LINES), refresh=True
+                    )
             return
         last = ""
         while not _arrives(signals, _PLAIN_SECONDS):
@@ -41,6 +48,13 @@ class Status:
             if (line := self.line()) != last:
                 self._console.print(line, highlight=False, soft_wrap=True)
             last = line
+
+    def overview(self) -> Overview:
+        before, before_time, self._counted = self._end_offsets, self._counted, time.monotonic()
+        topics = self._cluster.topic_numbers()
+        self._end_offsets = {topic.name: topic.end_offsets for topic in topics}
+        seconds = max(self._counted - before_time, 1e-9)
+        return Overview(topics, self._cluster.group_numbers(), before, seconds)
 
     def line(self) -> str:
         before, before_time = self._stats, self._time
@@ -64,15 +78,8 @@ def describe(now: Stats, before: Stats, seconds: float) -> str:
         f"{now.nodes_up}/{now.nodes} nodes up",
         f"{now.connections:,} connections",
         f"{(now.requests - before.requests) / seconds:,.0f} requests/s",
-        f"{_bytes((now.bytes_in - before.bytes_in) / seconds)}/s in",
-        f"{_bytes((now.bytes_out - before.bytes_out) / seconds)}/s out",
+        f"{nbytes((now.bytes_in - before.bytes_in) / seconds)}/s in",
+        f"{nbytes((now.bytes_out - before.bytes_out) / seconds)}/s out",
         f"{now.parked:,} parked",
     ]
     return ", ".join(parts)
-
-
-def _bytes(amount: float) -> str:
-    unit = 0
-    while amount >= 999.5 and unit < len(_UNITS) - 1:
-        amount, unit = amount / 1000, unit + 1
-    return f"{amount:.3g} {_UNITS[unit]}"

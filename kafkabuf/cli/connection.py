@@ -64,6 +64,7 @@ def connection_options(command: Command) -> Command:
     """Give a command the options `bootstrap_servers`, `command_config` and `properties`."""
     for option in (
         click.option(
+            "-X",
             "--property",
             "properties",
             multiple=True,
@@ -78,7 +79,7 @@ def connection_options(command: Command) -> Command:
             help="Properties file with the settings of the connection, as for Kafka's own tools.",
         ),
         click.option(
-            "--bootstrap-servers", metavar="HOST:PORT,...", help="Brokers of the cluster, unless in the file."
+            "-b", "--bootstrap-servers", metavar="HOST:PORT,...", help="Brokers of the cluster, unless in the file."
         ),
     ):
         command = option(command)

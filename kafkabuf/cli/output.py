@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -23,14 +24,21 @@ class SafeOutputGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")
-        try:
+        with safe_output():
             return super().invoke(ctx)
-        except OSError as error:
-            # click ends the command silently when the reader of a pipe has gone.
-            if isinstance(error, KafkaError) or error.errno == errno.EPIPE:
-                raise
-            _discard_output()
-            raise click.ClickException(f"the output cannot be written: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def safe_output() -> Iterator[None]:
+    """Gives the reason if the output is full."""
+    try:
+        yield
+    except OSError as error:
+        # click ends the command silently when the reader of a pipe has gone.
+        if isinstance(error, KafkaError) or error.errno == errno.EPIPE:
+            raise
+        _discard_output()
+        raise click.ClickException(f"the output cannot be written: {error.strerror or error}") from error
 
 
 def console() -> Console:

@@ -10,7 +10,7 @@ from posix.types cimport clockid_t
 from kafkabuf._lock cimport break_lock, enter_lock, leave_lock
 from kafkabuf._sealed cimport seal
 from kafkabuf.append._producer cimport ProducerCore
-from kafkabuf.batches._batch cimport SUCCEEDED, Batch, FutureCallback, RecordFuture
+from kafkabuf.batches._batch cimport SUCCEEDED, Batch, FutureCallback, RecordFuture, offset_in, timestamp_in
 
 from kafkabuf.compat.confluent_errors import record_error
 from kafkabuf.errors import KafkaError
@@ -149,9 +149,9 @@ cdef class Message(FutureCallback):
         on_delivery, self.producer, self.on_delivery = self.on_delivery, None, None
         self.number = part.partition
         if part.base_offset >= 0:
-            self.offset_there = part.base_offset + future.index - part.first
+            self.offset_there = offset_in(part, future)
         self.kind_of_time = CREATE_TIME if part.log_append_time < 0 else LOG_APPEND_TIME
-        self.time = future.timestamp if part.log_append_time < 0 else part.log_append_time
+        self.time = timestamp_in(part, future)
         if producer.ended_batch is not part:
             producer.ended_batch = part
             producer.ended_at = seconds_now(CLOCK_REALTIME)

@@ -46,6 +46,7 @@ class Metadata:
         self.on_update_requested: Callable[[], None] = _nothing  # the network client puts its wakeup() here
         # The Sender sets this: topics that have records without an outcome. send() calls add_topic for new names only.
         self.topics_in_use: Callable[[], Iterable[str]] = tuple
+        self.creates_topics = True  # whether a broker may create a missing topic that the client asks for
         self._cluster = Cluster()  # only the Sender replaces it
         # Guards all fields below. Reentrant: a signal handler may send while this thread holds the lock.
         self._lock = threading.RLock()

@@ -34,6 +34,9 @@ cdef class ClientCore:
     cdef double now(self) except? -1
     # The public methods ready, api_version, throttle, send and poll, without the cost of a Python call
     cdef bint is_ready(self, int node_id) except -1
+    # How many requests a node takes now; -1: it is not connected. And how many behind its full in-flight table.
+    cdef int free_slots(self, NodeCore node) except -2
+    cdef int free_behind(self, NodeCore node) except -1
     cdef int agreed_version(self, int node_id, int api_key, object supported) except -1
     cdef int keep_pause(self, int node_id, Request request, int throttle_ms) except -1
     cdef int put_in_flight(self, NodeCore node, Request request, object deliver) except -1

@@ -71,14 +71,22 @@ cdef class ClientCore:
         if node is None or node.state is not READY:
             self._start(node_id)
             return False
-        return len(node.in_flight) < self.max_in_flight and not self.throttled(node)
+        return self.free_slots(node) > 0
+
+    cdef int free_slots(self, NodeCore node) except -2:
+        if node.state is not READY:
+            return -1
+        return 0 if self.throttled(node) else max(self.max_in_flight - <int>len(node.in_flight), 0)
 
     def takes_ahead(self, int node_id):
         """Whether a node takes requests behind its full in-flight table. They start as earlier requests end."""
         cdef NodeCore node = self._nodes.get(node_id)
-        if node is None or node.state is not READY or self.throttled(node):
-            return False
-        return len(node.in_flight) < self.max_in_flight + self.most_ahead
+        return node is not None and self.free_behind(node) > 0
+
+    cdef int free_behind(self, NodeCore node) except -1:
+        if node.state is not READY or self.throttled(node):
+            return 0
+        return self.most_ahead - max(<int>len(node.in_flight) - self.max_in_flight, 0)
 
     def send(self, int node_id, Request request not None):
         """Queue a request for a node that is `ready` or `takes_ahead`. `poll` writes it when it may be started.

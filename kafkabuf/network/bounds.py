@@ -25,6 +25,8 @@ LARGE_RESPONSES = {
     messages.LIST_TRANSACTIONS,
 }
 LARGEST_RESPONSE = 32 * MIB
+# A broker returns the first batch even if it is larger than the request allows (KIP-74).
+LARGEST_BATCH = 256 * MIB
 # A frame without a request is read up to this size, so that the error can name its correlation id.
 LARGEST_STRAY = 64 * KIB
 # Another thread decodes longer responses: to make Python objects of a megabyte takes 0.2 s. The Sender's thread serves
@@ -39,6 +41,8 @@ def largest_response(entity: Any, size: int) -> int:
             return LARGEST_EARLY_RESPONSE
         case messages.METADATA:
             return min(METADATA_OF_BROKERS + METADATA_OF_A_TOPIC * len(entity.topics or ()), LARGEST_METADATA)
+        case messages.FETCH:
+            return int(entity.max_bytes) + LARGEST_BATCH
         case api_key if api_key in LARGE_RESPONSES:
             return LARGEST_RESPONSE
         case _:

@@ -33,6 +33,7 @@ class MetadataSource(Protocol):
 
     on_update_requested: Callable[[], None]
     changes: int
+    creates_topics: bool
 
     @property
     def snapshot(self) -> ClusterView: ...
@@ -157,7 +158,7 @@ class MetadataUpdater:
             messages.METADATA,
             version,
             topics=[{"name": name} for name in topics],
-            allow_auto_topic_creation=True,
+            allow_auto_topic_creation=self._metadata.creates_topics,
         )
         self._network.submit(node, entity, self._answered)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import struct
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -20,7 +21,7 @@ from kafkabuf.errors import CorruptMessageError, InvalidRequestError, Unsupporte
 from kafkabuf.extras import needs
 from kafkabuf.protocol.entities import apis, message_class
 from kafkabuf.protocol.schema import BoundedFrame, Buffer, build, reader, skip_tags
-from kafkabuf.protocol.writing import writer
+from kafkabuf.protocol.writing import write_in_steps, writer
 
 PRODUCE = 0
 FETCH = 1
@@ -47,6 +48,9 @@ ADD_OFFSETS_TO_TXN = 25
 END_TXN = 26
 WRITE_TXN_MARKERS = 27
 TXN_OFFSET_COMMIT = 28
+DESCRIBE_ACLS = 29
+CREATE_ACLS = 30
+DELETE_ACLS = 31
 DESCRIBE_CONFIGS = 32
 ALTER_CONFIGS = 33
 DESCRIBE_LOG_DIRS = 35
@@ -57,10 +61,13 @@ ELECT_LEADERS = 43
 INCREMENTAL_ALTER_CONFIGS = 44
 LIST_PARTITION_REASSIGNMENTS = 46
 OFFSET_DELETE = 47
+DESCRIBE_QUORUM = 55
 DESCRIBE_CLUSTER = 60
 DESCRIBE_PRODUCERS = 61
 DESCRIBE_TRANSACTIONS = 65
 LIST_TRANSACTIONS = 66
+CONSUMER_GROUP_HEARTBEAT = 68
+CONSUMER_GROUP_DESCRIBE = 69
 LIST_CONFIG_RESOURCES = 74
 DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -182,6 +189,15 @@ def encode_response(api_key: int, version: int, correlation_id: int, entity: Any
     out = bytearray(encode_response_header(api_key, version, correlation_id))
     writer(response_class(api_key, version))(out, entity)
     return bytes(out)
+
+
+def encode_response_in_steps(
+    api_key: int, version: int, correlation_id: int, values: Mapping[str, Any]
+) -> Generator[None, None, bytearray]:
+    """As `build_response` and `encode_response`, in steps between which the caller may do other things."""
+    out = bytearray(encode_response_header(api_key, version, correlation_id))
+    yield from write_in_steps(out, response_class(api_key, version), values)
+    return out
 
 
 def decode_request_header(frame: Buffer) -> RequestHeader:

@@ -46,7 +46,7 @@ class ProduceRequest:
     topics: list[tuple[str | UUID, list[tuple[int, memoryview | None]]]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PartitionResult:
     """The result for one partition's records.
 

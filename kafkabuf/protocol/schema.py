@@ -321,14 +321,15 @@ def build(cls: type[Any], values: Mapping[str, Any]) -> Any:
     Names that this version of the message lacks are ignored, and missing fields get their default. So a handler can
     give all fields that it knows, whatever the version.
     """
-    names, converters = _builder(cls)
+    names, converters = builder(cls)
     return cls(
         **{name: converters[name](values[name]) if name in values else default for name, default in names.items()}
     )
 
 
 @once_per_class
-def _builder(cls: type[Any]) -> tuple[dict[str, Any], dict[str, Convert]]:
+def builder(cls: type[Any]) -> tuple[dict[str, Any], dict[str, Convert]]:
+    """The default of each field, and what turns a plain value into the type of the field."""
     converters = {f.name: _converter(f.shape) for f in fields_of(cls)}
     if "error_message" in converters:
         converters["error_message"] = _text_of_error

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from kafkabuf.protocol.schema import EPOCH, FIXED, FieldSpec, default_of, fields_of, once_per_class
+from kafkabuf.protocol.schema import EPOCH, FIXED, FieldSpec, build, builder, default_of, fields_of, once_per_class
 
 Writer = Callable[[bytearray, Any], None]
+# A message with more items takes a millisecond or more.
+MANY_ITEMS = 100
 
 # From the type of a field to the plain value on the wire.
 _PLAIN: dict[str, Callable[[Any], Any]] = {
@@ -113,15 +115,26 @@ def writer(cls: type[Any]) -> Writer:
 
     The writer raises ValueError, TypeError or struct.error for values that do not fit.
     """
+    plain = [(f.name, _field_writer(f, cls.__flexible__)) for f in fields_of(cls) if f.tag is None]
+    write_tags = _tags_writer(cls)
+
+    def write(out: bytearray, entity: Any) -> None:
+        for name, write_field in plain:
+            write_field(out, getattr(entity, name))
+        write_tags(out, entity)
+
+    return write
+
+
+@once_per_class
+def _tags_writer(cls: type[Any]) -> Writer:
+    """Writes the tagged fields of an entity. In versions that are not flexible there are none."""
     flexible = cls.__flexible__
-    plain = [(f.name, _field_writer(f, flexible)) for f in fields_of(cls) if f.tag is None]
     tagged = sorted(
         (f.tag, f.name, default_of(f), _field_writer(f, flexible)) for f in fields_of(cls) if f.tag is not None
     )
 
     def write(out: bytearray, entity: Any) -> None:
-        for name, write_field in plain:
-            write_field(out, getattr(entity, name))
         if not flexible:
             return
         found = [
@@ -136,3 +149,55 @@ def writer(cls: type[Any]) -> Writer:
             out += section
 
     return write
+
+
+def write_in_steps(out: bytearray, cls: type[Any], values: Mapping[str, Any]) -> Iterator[None]:
+    """Writes the message that `build` makes of plain values, and yields after each item of its arrays.
+
+    A message of many items takes long. The caller does other things between the steps.
+    """
+    flexible = cls.__flexible__
+    defaults, converters = builder(cls)
+    write_count = _length_writer(flexible, "int32")
+    for field in fields_of(cls):
+        if field.tag is not None:
+            continue
+        value, entity = values.get(field.name, defaults[field.name]), field.shape.entity
+        if entity is None or not field.shape.array or value is None:
+            _field_writer(field, flexible)(out, converters[field.name](value))
+            continue
+        write_count(out, len(value))
+        for item in value:
+            yield from _write_item(out, entity, item)
+            yield
+    tagged = {f.name: values[f.name] for f in fields_of(cls) if f.tag is not None and f.name in values}
+    _tags_writer(cls)(out, build(cls, tagged))
+
+
+def _write_item(out: bytearray, entity: type[Any], item: Any) -> Iterator[None]:
+    if not isinstance(item, Mapping):
+        writer(entity)(out, item)
+    elif has_many_items(item):
+        yield from write_in_steps(out, entity, item)
+    else:
+        writer(entity)(out, build(entity, item))
+
+
+def has_many_items(values: Mapping[str, Any]) -> bool:
+    """Whether the arrays of a message, and the arrays in them, have more than MANY_ITEMS items together."""
+    return _count_items(values, MANY_ITEMS) > MANY_ITEMS
+
+
+def _count_items(values: Mapping[str, Any], enough: int) -> int:
+    count = 0
+    for value in values.values():
+        if not isinstance(value, list | tuple):
+            continue
+        count += len(value)
+        for item in value:
+            if count > enough:
+                return count
+            if not isinstance(item, Mapping):
+                break
+            count += _count_items(item, enough)
+    return count

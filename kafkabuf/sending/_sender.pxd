@@ -40,6 +40,7 @@ cdef class SenderCore:
     cdef int request_timeout_ms
     cdef double retry_backoff           # seconds
     cdef bint goes_ahead                # the Sender queues full batches behind a full in-flight table
+    cdef public int many_queues         # a turn with so many queues asks the nodes for their room first; tests lower it
     cdef bint ordered                   # max.in.flight.requests.per.connection is 1
     # ---- thread: Sender
     cdef public tuple produce_versions  # lowest and highest Produce version that carry batches of the producer's magic
@@ -57,6 +58,7 @@ cdef class SenderCore:
     cdef int hand_over(self, object node_id, Request request) except -1
     cdef list poll(self, double wait)
     cdef int keep_pause(self, Completion completion, int throttle_ms) except -1
+    cdef dict rooms(self)
     cdef double send_to(self, object node_id, list queues, double now) except? -1
     cdef double delay(self, object node_id, list queues) except? -1
     cdef double send_to_all(self, dict queues_by_node, double now) except? -1

@@ -28,6 +28,7 @@ class SenderCore:
     _transactions: TransactionManager | None
     transactional_id: bytes | None
     produce_versions: tuple[int, int]
+    many_queues: int
     tell_at: float
     closing: bool
     def __init__(

@@ -14,8 +14,9 @@ from kafkabuf._sealed cimport seal
 from kafkabuf._time cimport kb_monotonic
 from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport PENDING, Batch
-from kafkabuf.batches._drain cimport DrainCore, Ready
+from kafkabuf.batches._drain cimport DrainCore, Ready, Room
 from kafkabuf.network._client cimport ClientCore
+from kafkabuf.network._node cimport NodeCore
 from kafkabuf.network._request cimport Completion, Request, new_request
 from kafkabuf.protocol._frame cimport Frame
 from kafkabuf.sending._produce cimport PartitionResponse, ProduceResponse, build_request, parse_response
@@ -78,6 +79,7 @@ cdef class SenderCore:
         self.ordered = config.max_in_flight_requests_per_connection == 1
         self.produce_versions = VERSIONS_BY_MAGIC[accumulator.magic]
         self.fresh_topics = set()
+        self.many_queues = 8
         self.tell_at = INFINITY
         self._purges = deque()
 
@@ -116,7 +118,7 @@ cdef class SenderCore:
             self._tell_failures()
         if self._producer_state is not None and self._producer_state.needs_update:
             max_wait = min(max_wait, self._update_producer_state(now))
-        ready = self._accumulator.find_ready(now)
+        ready = self._accumulator.find_ready(now, self.rooms())
         if ready.leaderless_topics:
             self._ask_for_leaders(ready.leaderless_topics)
         if self._transactions is not None:
@@ -131,6 +133,22 @@ cdef class SenderCore:
             wait = min(wait, <double>self._wait_while_closing(now))
         self.on_completions(self.poll(max(wait, 0.0)))
         return 0
+
+    cdef dict rooms(self):
+        """What each connected node takes in this turn. None where looking at every queue costs less."""
+        cdef int64_t request = self._accumulator.max_request_size
+        cdef NodeCore node
+        cdef dict rooms
+        cdef int slots, behind
+        if self.core is None or len(self._accumulator.active) < self.many_queues:
+            return None
+        rooms = {}
+        for node in list(self.core._nodes.values()):
+            slots = self.core.free_slots(node)
+            if slots >= 0:
+                behind = self.core.free_behind(node) if self.goes_ahead else 0
+                rooms[node.node_id] = Room(slots * request, behind * request)
+        return rooms
 
     cdef double send_to_all(self, dict queues_by_node, double now) except? -1:
         """Call send_to for each node. An error at one node must not delay other nodes or responses."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 
 from kafkabuf.batches._batch import Batch, RecordFuture
-from kafkabuf.batches._drain import Ready
+from kafkabuf.batches._drain import Ready, Room
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import BufferExhaustedError, ClosedError, NetworkError, RecordTooLargeError, TimeoutError
 from rigs.producer import PATIENCE, SLAB, TOPIC, Rig, assert_whole
@@ -75,6 +75,33 @@ def test_batch_is_ready_when_it_has_lingered() -> None:
     assert not rig.accumulator.active
     acknowledge([batch])
     assert_whole(rig.pool)
+
+
+def test_node_gets_as_many_queues_as_it_has_room_for() -> None:
+    rig = Rig([1, 2, 1, 2, 1, 2], linger_ms=0)
+    for partition in range(6):
+        rig.fill(partition)
+    found = rig.accumulator.ready(rig.clock.monotonic(), {1: Room(SLAB // 2, 0)}).queues_by_node
+    assert {node: [queue.partition for queue in queues] for node, queues in found.items()} == {1: [0], 2: [1, 3, 5]}
+
+
+def test_node_without_room_still_has_a_queue_that_waits_for_it() -> None:
+    rig = Rig([1, 2, 1], linger_ms=0)
+    for partition in range(3):
+        rig.send(partition=partition)
+    found = rig.accumulator.ready(rig.clock.monotonic(), {1: Room(0, 0)}).queues_by_node
+    assert {node: len(queues) for node, queues in found.items()} == {1: 1, 2: 1}
+
+
+def test_full_batches_alone_go_behind_a_full_in_flight_table() -> None:
+    rig = Rig([1] * 4, linger_ms=0)
+    rig.send(partition=0)
+    for partition in (1, 2, 3):
+        rig.fill(partition)
+    rig.send(b"x" * 500, partition=2)  # the batch before it is closed
+    rig.send(b"x" * 500, partition=3)
+    found = rig.accumulator.ready(rig.clock.monotonic(), {1: Room(0, 10 * SLAB)}).queues_by_node
+    assert [queue.partition for queue in found[1]] == [0, 2, 3]
 
 
 def test_linger_counts_from_the_first_record_of_a_batch() -> None:

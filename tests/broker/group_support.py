@@ -8,6 +8,7 @@ from typing import Any
 
 from kafkabuf.broker.groups.group import Group, State
 from kafkabuf.broker.groups.members import Answer, Joining
+from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
 
@@ -15,10 +16,10 @@ from kafkabuf.clock import ManualClock
 class World:
     """A group, its clock, and clients that join it."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: GroupSettings | None = None) -> None:
         self.clock = ManualClock()
         self.timer = Timer(asyncio.get_running_loop(), self.clock)
-        self.group = Group("g", self.timer)
+        self.group = Group("g", self.timer, settings or GroupSettings(group_min_session_timeout_ms=1))
 
     def join(self, member_id: str = "", *, protocols: str = "range", instance: str | None = None, **more: Any) -> Any:
         values: dict[str, Any] = {

@@ -9,13 +9,15 @@ from __future__ import annotations
 import socket
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from crc32c import crc32c
 
 from kafkabuf.protocol import messages
+from kafkabuf.protocol.error_codes import ErrorCode
+from kafkabuf.protocol.schema import fields_of
 
 NOW = 1_600_000_000_000
 
@@ -171,3 +173,15 @@ def message(
     for data in (key, value):
         tail += struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
     return struct.pack(">qiI", offset, len(tail) + 4, zlib.crc32(tail)) + tail
+
+
+def error_codes(value: Any) -> Iterator[int]:
+    """Every error code in a response, 0 included."""
+    if isinstance(value, ErrorCode):
+        yield int(value)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from error_codes(item)
+    elif hasattr(value, "__flexible__"):
+        for attribute in fields_of(type(value)):
+            yield from error_codes(getattr(value, attribute.name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -12,15 +13,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import confluent_kafka
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.controls import Stats
-from kafkabuf.cli import main
-from kafkabuf.cli.broker_status import describe
-from kafkabuf.errors import SaslAuthenticationError
+from kafkabuf.broker.overview import GroupNumbers, TopicNumbers
+from kafkabuf.cli import broker_status, main
+from kafkabuf.cli.broker_status import Status, describe
+from kafkabuf.cli.broker_tables import Overview, overview_below
+from kafkabuf.errors import RecordTooLargeError, SaslAuthenticationError, TopicAuthorizationError
 from tests.network.certificates import Authority
 
 
@@ -42,6 +49,16 @@ def running(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Po
 def send(settings: dict[str, object], topic: str = "t") -> int:
     with KafkaProducer(settings, max_block_ms=5000) as producer:
         return producer.send(topic, b"x").result(10).offset
+
+
+def test_super_user_of_the_command_may_do_everything() -> None:
+    users = ("--user", "admin:a", "--user", "alice:b", "--super-user", "User:admin")
+    with running(*users) as (_, servers):
+        settings: dict[str, object] = {"bootstrap.servers": servers, "security.protocol": "SASL_PLAINTEXT"}
+        settings |= {"sasl.mechanism": "PLAIN", "enable.idempotence": False}
+        assert send(settings | {"sasl.username": "admin", "sasl.password": "a"}) == 0
+        with pytest.raises(TopicAuthorizationError):
+            send(settings | {"sasl.username": "alice", "sasl.password": "b"})
 
 
 def test_command_uses_its_users_and_certificates(tmp_path: Path) -> None:
@@ -71,6 +88,22 @@ def test_second_run_continues_the_data_folder(tmp_path: Path) -> None:
             assert send({"bootstrap.servers": servers}) == expected
 
 
+def test_command_takes_kafkas_settings() -> None:
+    with running("--config", "message.max.bytes=500", "--config", "auto.create.topics.enable=true") as (_, servers):
+        with pytest.raises(RecordTooLargeError):
+            KafkaProducer({"bootstrap.servers": servers}, max_block_ms=5000).send("t", b"x" * 600).result(10)
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"), [("num.partitions", "not of the form"), ("num.partions=3", "do you mean num.partitions?")]
+)
+def test_command_refuses_a_setting_with_the_reason(setting: str, text: str) -> None:
+    command = [sys.executable, "-m", "kafkabuf", "broker", "--port", "0", "--config", setting]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert text in " ".join(done.stderr.replace("│", " ").split())
+
+
 def test_status_is_a_line_of_the_terminal() -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "kafkabuf", "broker", "--brokers", "3", "--port", "0"]
@@ -89,6 +122,98 @@ def test_status_is_a_line_of_the_terminal() -> None:
             os.close(ours)
     assert len(re.findall("bootstrap.servers=127", shown)) == 1
     assert "Traceback" not in shown
+
+
+def test_table_has_topics_and_groups() -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "kafkabuf", "broker", "--port", "0", "--partitions", "3"]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "30", "NO_COLOR": "1"}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = ""
+        try:
+            while not (found := re.search(r"bootstrap\.servers=(\S+)\r\n", shown)):
+                shown += os.read(ours, 1000).decode()
+            send({"bootstrap.servers": found[1]}, "orders")
+            consumer = confluent_kafka.Consumer({"bootstrap.servers": found[1], "group.id": "shop"})
+            consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, 0)], asynchronous=False)
+            while not re.search(r"orders +3 +1 +0 .*shop +1 +0 +\d +Empty", shown, re.S):
+                shown += os.read(ours, 1000).decode()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 0
+            consumer.close()
+        finally:
+            process.kill()
+            os.close(ours)
+    assert not re.search(r"\x1b\[[\d;]*3\dm", shown), "NO_COLOR"
+
+
+def topic(name: str, end_offsets: int = 0, lagging: int = 0) -> TopicNumbers:
+    return TopicNumbers(name, 2, end_offsets, end_offsets // 2, 10 * end_offsets, 0, lagging)
+
+
+def drawn(overview: Overview, height: int, **environment: str) -> list[str]:
+    output = io.StringIO()
+    console = Console(
+        file=output, force_terminal=True, width=100, height=height, _environ={"TERM": "xterm", **environment}
+    )
+    console.print(overview_below("the line", overview, height))
+    return output.getvalue().splitlines()
+
+
+def test_busiest_topics_come_first_and_the_tables_fit() -> None:
+    topics = [topic("quiet", 10), topic("busy", 1000), topic("new", 5), topic("made again", 5)]
+    groups = [GroupNumbers(f"group {number}", "Stable", 1, 1, number) for number in range(20)]
+    overview = Overview(topics, groups, {"quiet": 10, "busy": 900, "made again": 100}, 0.5)
+    assert [overview.rate(each) for each in topics] == [0.0, 200.0, 10.0, 10.0]
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in drawn(overview, 30)]
+    assert [line.split("  ")[0] for line in lines[3:7]] == ["busy", "made again", "new", "quiet"]
+    assert lines[3].split() == ["busy", "2", "500", "200", "10", "kB"]
+    assert "... and 14 more groups" in lines
+    for height in range(1, 40):
+        assert len(drawn(overview, height)) <= height
+        assert drawn(overview, height)[0] == "the line"
+    assert len(drawn(Overview([], [], {}, 1.0), 30)) == 1
+
+
+def test_colour_is_left_out_on_request() -> None:
+    overview = Overview([topic("t", lagging=1)], [], {}, 1.0)
+    assert any("\x1b[31m1 with a copy not in sync" in line for line in drawn(overview, 10))
+    assert not any("\x1b[31m" in line for line in drawn(overview, 10, NO_COLOR="1"))
+
+
+@pytest.mark.parametrize("terminal", [{}, {"force_terminal": True, "_environ": {"TERM": "dumb"}}])
+def test_pipe_gets_lines_only_when_they_change(terminal: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = iter([False, False, False, True])
+    monkeypatch.setattr(broker_status, "_arrives", lambda signals, seconds: next(waits))
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t")
+        output = io.StringIO()
+        Status(cluster, Console(file=output, **terminal)).show_until(set())
+    assert output.getvalue() == "1/1 nodes up, 0 connections, 0 requests/s, 0 B/s in, 0 B/s out, 0 parked\n"
+
+
+def test_numbers_are_those_of_the_cluster() -> None:
+    with EmbeddedCluster(brokers=2) as cluster:
+        cluster.create_topic("t", 2)
+        cluster.create_topic("u")
+        assert cluster.group_numbers() == []
+        for _ in range(5):
+            send({"bootstrap.servers": cluster.bootstrap_servers})
+        cluster.wait_for_messages("t", 5)
+        client = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"})
+        ends = cluster.end_offsets("t")
+        committed = [confluent_kafka.TopicPartition("t", partition, max(end - 1, 0)) for partition, end in ends.items()]
+        client.commit(offsets=committed, asynchronous=False)
+        client.close()
+        lag = sum(min(end, 1) for end in ends.values())
+        assert cluster.group_numbers() == [GroupNumbers("g", "Empty", 0, 2, lag)]
+        numbers = {each.name: each for each in cluster.topic_numbers()}
+        nbytes = sum(len(data) for partition in range(2) for data in cluster.records("t", partition))
+        assert numbers["t"] == TopicNumbers("t", 2, 5, 5, nbytes, 0, 0)
+        assert numbers["u"] == TopicNumbers("u", 1, 0, 0, 0, 0, 0)
+        cluster.kill_node(cluster.leader("u", 0)[0])
+        assert next(each for each in cluster.topic_numbers() if each.name == "u").lagging == 1
 
 
 def test_rates_are_those_of_the_time_between() -> None:

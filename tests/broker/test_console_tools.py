@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker import EmbeddedCluster, Security
 from rigs.jars import java, resolve_kafka, resolve_kafka_tools
 from rigs.real_kafka import KAFKA_4, TOOL_JVM, logging
 
@@ -17,6 +17,7 @@ PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
+ACLS = "org.apache.kafka.tools.AclCommand"
 # A tool takes about two seconds on an idle machine.
 TIMEOUT = 60.0
 
@@ -68,3 +69,41 @@ def test_console_tools_work_with_the_cluster(cluster: EmbeddedCluster) -> None:
     assert [leader in line for leader, line in zip(leaders, partitions, strict=True)] == [True, True]
     # Current offset, end, lag.
     assert {int(row[2]): row[3:6] for row in rows} == {index: [f"{end}", f"{end}", "0"] for index, end in ends.items()}
+
+
+def test_java_consumers_of_the_new_protocol_work_with_the_cluster(cluster: EmbeddedCluster) -> None:
+    """Two consumers of one group, by name and by expression, and what the tool for groups says of them (KIP-848)."""
+    cluster.create_topic("orders-eu", 2)
+    lines = [f"value-{number}" for number in range(20)]
+    tool(cluster, PRODUCER, "--topic orders-eu", "\n".join(lines))
+    protocol = "--consumer-property group.protocol=consumer --from-beginning --timeout-ms 30000"
+    with ThreadPoolExecutor() as together:
+        named = together.submit(tool, cluster, CONSUMER, f"--topic orders-eu --group g --max-messages 20 {protocol}")
+        matching = f"--include orders-.* --group h --max-messages 20 {protocol}"
+        matched = together.submit(tool, cluster, CONSUMER, matching)
+        assert sorted(named.result().split()) == sorted(lines)
+        assert sorted(matched.result().split()) == sorted(lines)
+    with ThreadPoolExecutor() as together:
+        listed = together.submit(tool, cluster, GROUPS, "--list --type --state")
+        described = together.submit(tool, cluster, GROUPS, "--describe --group g")
+        rows = [line.split() for line in described.result().splitlines() if line.startswith("g ")]
+        groups = {tuple(line.split()) for line in listed.result().splitlines()}
+    assert {("g", "Consumer", "Empty"), ("h", "Consumer", "Empty")} <= groups
+    assert {int(row[2]): row[3:6] for row in rows} == {
+        index: [f"{end}", f"{end}", "0"] for index, end in cluster.end_offsets("orders-eu").items()
+    }
+
+
+def test_kafka_acls_adds_lists_and_removes_acls() -> None:
+    security = Security(authorizer=True, super_users=["User:ANONYMOUS"])
+    with EmbeddedCluster(security=security) as cluster:
+        tool(
+            cluster, ACLS, "--add --allow-principal User:alice --producer --topic ord --resource-pattern-type prefixed"
+        )
+        assert {(acl.principal, acl.operation.name, acl.resource_name) for acl in cluster.acls()} == {
+            ("User:alice", operation, "ord") for operation in ("WRITE", "DESCRIBE", "CREATE")
+        }
+        listed = tool(cluster, ACLS, "--list --topic orders --resource-pattern-type match")
+        assert "principal=User:alice, host=*, operation=WRITE, permissionType=ALLOW" in listed
+        tool(cluster, ACLS, "--remove --force --topic ord --resource-pattern-type prefixed")
+        assert cluster.acls() == []

@@ -196,7 +196,8 @@ def _forget(cluster: EmbeddedCluster) -> None:
 
     def die(found: Any) -> None:
         found.logs.close = found.memory.close = lambda: None
-        found.logs._lock.close()
+        os.close(found.logs._lock)
+        found.logs._lock = None
 
     cluster._call(die)
     cluster.stop()
@@ -227,7 +228,7 @@ def test_interrupted_deletion_never_brings_the_records_back(tmp_path: Path) -> N
     with running(tmp_path) as (cluster, client):
         cluster.create_topic("t")
         assert client.produce("t", batch([b"old"])).error_code == 0
-        with mock.patch.object(LogManager, "delete"):
+        with mock.patch.object(LogManager, "deleting", return_value=iter(())):
             cluster._call(lambda c: c.catalogue.delete_topic("t"))
         _forget(cluster)
     for _ in range(2):

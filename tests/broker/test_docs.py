@@ -26,9 +26,11 @@ def test_examples_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
     result.assert_outcomes(passed=len(re.findall(r"^ *def test_", source, re.M)))
 
 
-def test_fault_table_has_the_parameters_of_the_calls() -> None:
-    calls = re.findall(r"`(\w+)\(([\w, =.]*)\)`", PAGE.split("## Faults on demand")[1].split("```")[0])
-    assert len(calls) >= 13
+@pytest.mark.parametrize(("section", "count"), [("Faults on demand", 13), ("ACLs", 4)])
+def test_table_has_the_parameters_of_the_calls(section: str, count: int) -> None:
+    rows = [line for line in PAGE.split(f"## {section}\n")[1].split("\n## ")[0].splitlines() if line.startswith("|")]
+    calls = re.findall(r"`(\w+)\(([\w, =.'*]*)\)`", "\n".join(rows))
+    assert len(calls) >= count
     for name, parameters in calls:
         known = inspect.signature(getattr(EmbeddedCluster, name)).parameters
         for text in filter(None, parameters.split(", ")):

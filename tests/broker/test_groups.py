@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from kafkabuf.broker.groups.group import State
+from kafkabuf.broker.groups.group import Group, State
 from kafkabuf.broker.groups.groups import subscribed_topics
+from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
 from tests.broker.group_support import World, pending, scenario, settled, synced
@@ -334,3 +335,30 @@ def test_timer_wakes_up_for_an_earlier_deadline() -> None:
         timer.close()
 
     asyncio.run(body())
+
+
+@scenario
+async def test_session_timeout_is_bounded_by_the_settings(world: World) -> None:
+    world.group = Group("g", world.timer, GroupSettings(group_max_session_timeout_ms=20_000))
+    for seconds, code in ((5.999, 26), (20.001, 26), (6.0, 0), (20.0, 0)):
+        assert (await settled(world.join(session_timeout=seconds))).get("error_code", 0) == code
+        if code == 0:
+            world.group.leave(world.group.members.leader, None)
+
+
+@scenario
+async def test_surplus_member_of_a_stable_group_is_refused(world: World) -> None:
+    (leader,) = await world.stable(1)
+    world.group._settings = GroupSettings(group_min_session_timeout_ms=1, group_max_size=1)
+    assert await settled(world.join()) == {"error_code": 81, "member_id": ""}
+    assert (await settled(world.join(leader)))["generation_id"] == 2, "a member may join again"
+
+
+@scenario
+async def test_rebalance_admits_the_members_that_join_first(world: World) -> None:
+    leader, other = await world.stable(2)
+    world.group._settings = GroupSettings(group_min_session_timeout_ms=1, group_max_size=1)
+    first = world.join(leader)
+    assert pending(first)
+    assert await settled(world.join(other)) == {"error_code": 81, "member_id": ""}
+    assert [member["member_id"] for member in (await settled(first))["members"]] == [leader]

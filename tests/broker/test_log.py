@@ -292,4 +292,4 @@ def test_gzip_bomb_is_refused() -> None:
     from kafkabuf.broker.log.compression import decompress
 
     with pytest.raises(CorruptMessageError, match="too large"):
-        decompress(1, gzip.compress(bytes(101 * 1024 * 1024), compresslevel=1))
+        decompress(1, gzip.compress(bytes(101 * 1024 * 1024), compresslevel=1), 100 * 1024 * 1024)

@@ -67,13 +67,13 @@ def test_idle_cluster_fetches_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch)
     rig.produce(1)
     rig.advance(2)
     reads: list[Any] = []
-    read = reading.read
+    read = reading.read_in_steps
 
     def count(*values: Any) -> Any:
         reads.append(values)
         return read(*values)
 
-    monkeypatch.setattr(reading, "read", count)
+    monkeypatch.setattr(reading, "read_in_steps", count)
     rig.advance(600)
     assert reads == []
     assert rig.isr == [1, 2, 3]

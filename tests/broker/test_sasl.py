@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -292,6 +293,12 @@ def test_second_renewal_within_a_second_is_refused(world: World) -> None:
     assert log_in(client).error_code == 0
 
 
+def test_token_may_be_valid_for_longer_than_a_client_can_count(world: World) -> None:
+    client = world.connect()
+    handshake(client, "OAUTHBEARER")
+    assert token(client, bearer(jwt(exp=1e308))).session_lifetime.total_seconds() > 0
+
+
 @pytest.mark.parametrize("world", [{}, {"connections_max_reauth_ms": 20_000}], indirect=True)
 def test_session_ends_with_its_token(world: World) -> None:
     client = world.connect()
@@ -315,6 +322,15 @@ def test_session_ends_with_its_token(world: World) -> None:
         jwt(signature="c2ln"),
         jwt(sub=""),
         jwt(exp="soon"),
+        jwt(exp=math.inf),
+        jwt(exp=math.nan),
+        jwt(exp=10**400),
+        jwt(exp=True),
+        jwt(iat=math.nan),
+        jwt(iat=-math.inf),
+        jwt(nbf=NOW + 10),
+        jwt(nbf=math.nan),
+        jwt(nbf="now"),
         "no.jwt",
         "a.b.c",
         "W10.W10.",
@@ -327,6 +343,16 @@ def test_bad_token_is_refused(world: World, value: str) -> None:
     assert (answer.error_code, json.loads(answer.auth_bytes)) == (0, {"status": "invalid_token"})
     assert token(client, b"\x01").error_code == 58
     assert client.closed()
+
+
+def test_validator_that_gives_no_time_as_the_end_of_a_token_refuses_it() -> None:
+    world = World(users={}, oauth_validator=lambda token: ("bob", math.nan))
+    try:
+        client = world.connect()
+        handshake(client, "OAUTHBEARER")
+        assert token(client, bearer("any")).error_code == 58
+    finally:
+        world.close()
 
 
 def test_token_authenticates_only_its_principal(world: World) -> None:

@@ -246,7 +246,7 @@ def test_control_record_is_written_once_the_partition_has_a_leader_again(world: 
 
 def test_transaction_survives_the_end_of_its_coordinator() -> None:
     world = World(brokers=3)
-    coordinator = world.cluster._call(lambda c: c.placement.coordinator("tx"))
+    coordinator = world.cluster._call(lambda c: c.internal_topics.coordinator("__transaction_state", "tx"))
     others = [node for node in (1, 2, 3) if node != coordinator]
     clients = {node: RawClient("{}:{}".format(*world.cluster.nodes()[node])) for node in (1, 2, 3)}
     world.client.socket.close()
@@ -259,7 +259,7 @@ def test_transaction_survives_the_end_of_its_coordinator() -> None:
         world.cluster.move_leader("t", 0, node)
         assert world.send(producer, node - 1, client=clients[node]).error_code == 0
     world.cluster.stop_node(coordinator)
-    world.client = clients[world.cluster._call(lambda c: c.placement.coordinator("tx"))]
+    world.client = clients[world.cluster._call(lambda c: c.internal_topics.coordinator("__transaction_state", "tx"))]
     assert world.end(producer, True) == (0, producer[0], producer[1] + 1)
     assert world.stable() == 4
     for client in clients.values():

@@ -81,7 +81,7 @@ def test_default_limits_allow_any_past_and_one_hour_ahead() -> None:
 
 
 def test_leader_reads_no_record_that_the_header_clears() -> None:
-    with mock.patch.object(validator, "read_records", side_effect=AssertionError):
+    with mock.patch.object(validator, "find_refused", side_effect=AssertionError):
         check(times(-NOW, HOUR, codec=1), Limits())
         check(times(0, 9 * HOUR), Limits(log_append_time=True))
 

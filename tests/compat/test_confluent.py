@@ -812,9 +812,11 @@ def test_credentials_can_be_replaced() -> None:
     settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     with EmbeddedCluster(security=Security(users={"new": "secret"})) as cluster:
         given = {"bootstrap.servers": cluster.bootstrap_servers, "sasl.username": "old", "sasl.password": "wrong"}
+        cluster.pause_node(1)  # no connection authenticates with the old name
         producer, reports = Producer(settings | given), Reports()
         producer.set_sasl_credentials("new", "secret")
         producer.produce("t", b"v", on_delivery=reports)
+        cluster.resume_node(1)
         assert producer.flush(PATIENCE) == 0
         assert reports.calls[0][0] is None
         with pytest.raises(TypeError):

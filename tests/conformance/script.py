@@ -18,7 +18,7 @@ from uuid import UUID
 from kafkabuf.protocol import messages
 from kafkabuf.protocol.error_codes import ErrorCode
 from kafkabuf.protocol.schema import fields_of
-from tests.broker.raw_client import RawClient
+from tests.broker.raw_client import RawClient, error_codes
 from tests.broker.transaction_script import heads
 
 # Errors that pass by themselves: a coordinator still loads, or still writes markers.
@@ -88,7 +88,7 @@ class Conversation:
                 self.client = RawClient(self.address)
                 return CLOSED
             _, answer = messages.decode_response(api_key, version, frame)
-            if not _TRANSIENT.intersection(_codes(answer)):
+            if not _TRANSIENT.intersection(error_codes(answer)):
                 break
             time.sleep(0.01)
         return answer
@@ -127,17 +127,6 @@ class Conversation:
     def _named(self, kind: str, value: Any) -> str:
         known = self._ids.setdefault(kind, {})
         return known.setdefault(value, f"{kind} {len(known) + 1}")
-
-
-def _codes(value: Any) -> Iterator[int]:
-    if isinstance(value, ErrorCode):
-        yield int(value)
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _codes(item)
-    elif hasattr(value, "__flexible__"):
-        for attribute in fields_of(type(value)):
-            yield from _codes(getattr(value, attribute.name))
 
 
 def versions(address: str) -> dict[int, range]:

@@ -15,12 +15,22 @@ from kafkabuf.broker.apis.dispatch import APIS
 from kafkabuf.protocol import messages
 from rigs.real_kafka import RealKafka
 from tests.broker.raw_client import RawClient
-from tests.conformance import groups, script, settings, topics, transactions
-from tests.conformance.deviations import DEVIATIONS
+from tests.conformance import (
+    acls,
+    consumer_groups,
+    groups,
+    node_settings,
+    script,
+    settings,
+    topics,
+    transactions,
+    values,
+)
+from tests.conformance.deviations import DEVIATIONS, NOT_SERVED
 from tests.conformance.script import STEPS, Conversation, differences
 
 apis.load()
-MODULES = (groups, settings, topics, transactions)
+MODULES = (acls, consumer_groups, groups, node_settings, settings, topics, transactions, values)
 Answers = dict[tuple[int, int, str], Any]
 
 
@@ -65,6 +75,12 @@ def found(answers: tuple[Answers, Answers]) -> Iterator[tuple[int, int, str, str
 def test_every_api_has_a_step() -> None:
     assert set(APIS) - set(STEPS) == set()
     assert set(STEPS) - set(APIS) == set(), "these are not served"
+
+
+@pytest.mark.kafka
+def test_list_of_apis_that_are_not_served_is_whole(kafka_4: RealKafka) -> None:
+    theirs = script.versions(kafka_4.bootstrap_servers)
+    assert sorted(key for keys in NOT_SERVED.values() for key in keys) == sorted(theirs.keys() - APIS.keys())
 
 
 def test_page_lists_the_served_versions() -> None:

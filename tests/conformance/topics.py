@@ -175,6 +175,19 @@ def fetches(talk: Conversation, version: int) -> None:
     fetch("a future epoch", 0, current_leader_epoch=9)
     fetch("an unknown session", 0, session_id=77, session_epoch=3)
     talk.ask("nothing", max_wait=9_000, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=[])
+    many = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "session_epoch": -1}
+    for label, wanted in (
+        ("a partition again and again", [[(0, 1)] + [(0, 0)] * 5]),
+        ("a partition again, with another offset", [[(0, 0), (1, 0), (0, 4)]]),
+        ("a topic again", [[(0, 0)], [(1, 0)]]),
+        ("a topic without partitions", [[]]),
+    ):
+        items = [
+            [{"partition": index, "fetch_offset": offset, "partition_max_bytes": 1 << 20} for index, offset in topic]
+            for topic in wanted
+        ]
+        asked = [{"topic": talk.topic, "topic_id": talk.topic_id, "partitions": partitions} for partitions in items]
+        talk.ask(label, topics=asked, **many)
 
 
 @step(m.LIST_OFFSETS)
@@ -193,6 +206,8 @@ def lists_offsets(talk: Conversation, version: int) -> None:
     query("no such topic", -1, topic=f"{talk.topic}-none")
     query("a future epoch", -1, epoch=9)
     query("the current epoch", -1, epoch=0)
+    twice = [{"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}] * 2
+    talk.ask("the same partition twice", replica_id=-1, topics=[{"name": talk.topic, "partitions": twice}])
 
 
 @step(m.OFFSET_FOR_LEADER_EPOCH)
@@ -241,6 +256,7 @@ def tells_metadata(talk: Conversation, version: int) -> None:
         talk.ask(label, topics=list(topics), allow_auto_topic_creation=False, **more)
 
     query("one", {"name": talk.topic})
+    query("one again and again", *[{"name": talk.topic}] * 5)
     query(
         "with operations",
         {"name": talk.topic},
@@ -317,6 +333,21 @@ def creates_topics(talk: Conversation, version: int) -> None:
         create("by default", f"{name}-3", -1, -1, dry=True)
     twice = {"name": f"{name}-4", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     talk.ask("twice in a request", topics=[twice, twice], timeout=WAIT, validate_only=True)
+    for label, counts, dry in (
+        ("as many partitions as there are numbers", [2**31 - 1], False),
+        ("as many partitions as there are numbers, only asked", [2**31 - 1], True),
+        ("too many partitions", [10_001], False),
+        ("too many partitions, the topic counted", [10_000], False),
+        ("too many partitions in two topics", [1, 6_000, 6_000], False),
+        ("a wrong number and too many partitions", [-5, 10_001], False),
+        ("nearly too many partitions", [9_999], True),
+    ):
+        asked = [{**twice, "name": f"{name}-{index}", "num_partitions": count} for index, count in enumerate(counts, 5)]
+        talk.ask(label, topics=asked, timeout=WAIT, validate_only=dry)
+    for label, number in (("too many topics", 5_001), ("nearly too many topics", 5_000)):
+        asked = [{**twice, "name": f"{name}-{index}"} for index in range(5, 5 + number)]
+        answer = talk.do(m.CREATE_TOPICS, version, topics=asked, timeout=WAIT, validate_only=True)
+        talk.record(label, (len(answer.topics), *{topic.error_code for topic in answer.topics}))
 
 
 @step(m.DELETE_TOPICS)
@@ -353,6 +384,10 @@ def creates_partitions(talk: Conversation, version: int) -> None:
     placements: list[list[list[int]]] = [[[1]], [[1], [1]], [[1, 1]], [[999]], [[]], []]
     for placed in placements:
         grow(f"placed on {placed}", 3, placed)
+    for count in (2**31 - 1, 10_003, 10_002):
+        grow(f"to {count}", count)
+    twice = [{"name": name, "count": count, "assignments": None} for count in (3, 4)]
+    talk.ask("twice in a request", topics=twice, timeout=WAIT, validate_only=True)
     grow("for good", 3, dry=False)
     grow("for good, again", 3, dry=False)
 

@@ -18,12 +18,13 @@ from kafkabuf.batches._batch import Batch
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import (
     AbortableTransactionError,
+    ConfigError,
     PurgedError,
     RecordTooLargeError,
     SerializationError,
 )
 from kafkabuf.interceptors import ProducerRecord
-from kafkabuf.record_metadata import RecordMetadata
+from kafkabuf.record_metadata import BatchOutcome, RecordMetadata
 from rigs.producer import PATIENCE
 from tests.faces.aio_support import SLABS, VALUE, Heartbeat, held_up, read_back, run, small, until, waiting
 
@@ -54,6 +55,25 @@ def test_record_is_stored_where_its_metadata_says(aio_cluster: EmbeddedCluster) 
             assert record.headers == (("h", b"%d" % n),)
 
     run(test())
+
+
+def test_object_of_a_record_comes_back_with_its_batch_whatever_way_the_record_took(
+    aio_cluster: EmbeddedCluster,
+) -> None:
+    outcomes: list[BatchOutcome] = []
+
+    async def test() -> None:
+        # The first record waits for metadata; with a serializer every record takes the longer way.
+        for settings in ({}, {"value_serializer": lambda text: text}):
+            async with small(aio_cluster, on_acknowledged=outcomes.append, linger_ms=0, **settings) as producer:
+                await producer.send("told", b"first", partition=0, opaque="first")
+                await producer.send_and_wait("told", b"last", partition=0, opaque="last")
+        async with small(aio_cluster) as producer:
+            with pytest.raises(ConfigError, match="on_acknowledged"):
+                await producer.send("told", b"v", opaque="mine")
+
+    run(test())
+    assert [opaque for outcome in outcomes for opaque in outcome.opaques] == ["first", "last"] * 2
 
 
 def test_future_of_a_record_behaves_like_asyncios(aio_cluster: EmbeddedCluster) -> None:

@@ -67,8 +67,9 @@ def test_command_without_click_prints_one_line() -> None:
     assert done.returncode == 1
 
 
-def test_subcommand_without_its_packages_prints_one_line() -> None:
-    done = run_without({"crc32c"}, "sys.argv[1:] = ['broker']\nfrom kafkabuf.__main__ import main\nmain()")
+@pytest.mark.parametrize("arguments", [["broker"], ["consume", "t", "-b", "localhost:1"]])
+def test_subcommand_without_its_packages_prints_one_line(arguments: list[str]) -> None:
+    done = run_without({"crc32c"}, f"sys.argv[1:] = {arguments}\nfrom kafkabuf.__main__ import main\nmain()")
     assert done.stderr == 'kafkabuf.broker needs the package crc32c: pip install "kafkabuf[broker]"\n'
     assert done.returncode == 1
 

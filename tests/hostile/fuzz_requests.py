@@ -1,26 +1,56 @@
-"""Fuzzing of the request path.
+"""Fuzzing of the request path: the broker answers any request or closes the connection, at a bounded cost.
 
-python -m tests.hostile.fuzz_requests --seconds 60    `make fuzz` runs this: atheris, or our own mutator without atheris
-python -m tests.hostile.fuzz_requests --input FILE    runs one input again, as the fuzzer left it
-python -m tests.hostile.fuzz_requests --renew         rewrites the corpus, after APIs or versions were added
+python -m tests.hostile.fuzz_requests --seconds 60     half of `make fuzz`: requests that know their schema
+python -m tests.hostile.fuzz_requests --requests 1000000
+python -m tests.hostile.fuzz_requests --atheris        the other half: libFuzzer looks for bytes that reach new code
+python -m tests.hostile.fuzz_requests --input FILE     runs again what the fuzzer left in build/fuzz
+python -m tests.hostile.fuzz_requests --renew          rewrites the corpus, after APIs or versions were added
+
+No request of at most 1 MiB may make another client wait for more than 100 ms, cost more than 64 MiB, raise, forge a
+line of the log, or leave a topic half made; a valid request is accepted. fuzz_target.py measures, fuzz_worlds.py has
+the clusters and checks their folders, fuzz_cases.py makes the requests, fuzz_runs.py watches the processes.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import random
 import shutil
-import struct
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-# The fuzzer leaves inputs that fail here, and libFuzzer keeps the inputs that reach new code.
+# The fuzzer leaves faults here, and libFuzzer the inputs that reach new code.
 _FOLDER = Path("build/fuzz")
-_LONGEST = 40_000
-_NUMBERS = (-(2**31), -1, 0, 1, 0x7F, 0x80, 0x7FFF, 0xFFFF, 2**31 - 1)
+
+
+def fuzz(seconds: float, requests: int | None, seed: int, world: str) -> int:
+    """Returns the exit status: 1 if there is a fault."""
+    from tests.hostile import fuzz_faults, fuzz_runs
+
+    began = time.monotonic()
+    fuzz_runs.warm()
+    options = fuzz_runs.Options(_FOLDER, seed, world, requests or 10**12, 1e9 if requests else seconds)
+    supervisor = fuzz_runs.Supervisor(options)
+    supervisor.run()
+    print(f"{fuzz_faults.describe(supervisor.summary)}, {time.monotonic() - began:.0f} s")
+    print(fuzz_faults.slowest(supervisor.summary))
+    repeated, unconfirmed = supervisor.summary.repeated, supervisor.unconfirmed
+    print(f"{len(supervisor.faults)} faults, found again {repeated} times; {unconfirmed} suspicions did not come true")
+    return 1 if supervisor.faults else 0
+
+
+def run_again(path: Path) -> int:
+    from tests.hostile import fuzz_faults, fuzz_runs
+    from tests.hostile.fuzz_target import Target
+
+    if not path.read_bytes().startswith(b'{"world"'):
+        Target()(path.read_bytes())  # an input of libFuzzer
+        return 0
+    fuzz_runs.warm()
+    fault = fuzz_faults.Fault.read(path)
+    kind, text = fuzz_runs.outcome(fault, fault.cases, path.parent)
+    print(f"{kind}: {text}" if kind else "no fault")
+    return 1 if kind else 0
 
 
 def fuzz_with_atheris(seconds: int) -> None:
@@ -28,7 +58,7 @@ def fuzz_with_atheris(seconds: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["kafkabuf.broker", "kafkabuf.protocol"]):
-        from tests.hostile.fuzz_target import Target, corpus
+        from tests.hostile.fuzz_target import MAX_REQUEST, Target, corpus
 
         target = Target()
     folder = _FOLDER / "corpus"
@@ -36,82 +66,16 @@ def fuzz_with_atheris(seconds: int) -> None:
     folder.mkdir()
     for number, frame in enumerate(corpus()):
         (folder / f"{number}").write_bytes(frame)
+        target(frame)  # the first request of each API and version reads its schema
     options = [
         f"-max_total_time={seconds}",
-        f"-max_len={_LONGEST}",
+        f"-max_len={MAX_REQUEST}",
         f"-artifact_prefix={_FOLDER}/",
         "-verbosity=0",
         "-print_final_stats=1",
     ]
     atheris.Setup([sys.argv[0], *options, str(folder)], target)
     atheris.Fuzz()
-
-
-def fuzz_with_own_mutator(seconds: float, seed: int) -> int:
-    """Serve mutated requests of the corpus; returns their number. A request that fails is written to a file."""
-    from tests.hostile.fuzz_target import Target, corpus
-
-    target, frames, generator = Target(), corpus(), random.Random(seed)
-    until, count = time.monotonic() + seconds, 0
-    while time.monotonic() < until:
-        frame = mutated(generator, frames)
-        count += 1
-        try:
-            target(frame)
-        except BaseException:
-            (_FOLDER / f"crash-{seed}-{count}").write_bytes(frame)
-            raise
-    target.close()
-    return count
-
-
-def mutated(generator: random.Random, frames: list[bytes]) -> bytes:
-    """A request of the corpus with one to four mutations."""
-    frame = bytearray(generator.choice(frames))
-    for _ in range(generator.randint(1, 4)):
-        generator.choice(_MUTATIONS)(generator, frame, frames)
-    return bytes(frame[:_LONGEST])
-
-
-def _change(generator: random.Random, frame: bytearray, frames: list[bytes]) -> None:
-    if frame:
-        frame[generator.randrange(len(frame))] = generator.choice((0, 1, 0x7F, 0x80, 0xFF, generator.randrange(256)))
-
-
-def _number(generator: random.Random, frame: bytearray, frames: list[bytes]) -> None:
-    at = generator.randrange(len(frame) + 1)
-    frame[at : at + 4] = struct.pack(">i", generator.choice(_NUMBERS) if generator.random() < 0.9 else len(frame) - at)
-
-
-def _varint(generator: random.Random, frame: bytearray, frames: list[bytes]) -> None:
-    at = generator.randrange(len(frame) + 1)
-    frame[at : at + 1] = bytes([0xFF]) * generator.randint(1, 6) + bytes([generator.randrange(128)])
-
-
-def _cut(generator: random.Random, frame: bytearray, frames: list[bytes]) -> None:
-    at = generator.randrange(len(frame) + 1)
-    del frame[at : at + generator.choice((1, 2, 4, len(frame)))]
-
-
-def _splice(generator: random.Random, frame: bytearray, frames: list[bytes]) -> None:
-    other = generator.choice(frames)
-    at, start = generator.randrange(len(frame) + 1), generator.randrange(len(other))
-    frame[at : at + generator.randint(0, 16)] = other[start : start + generator.randint(1, 64)]
-
-
-def _api(generator: random.Random, frame: bytearray, frames: list[bytes]) -> None:
-    """Give the body the API key and version of another request."""
-    frame[:4] = generator.choice(frames)[:4]
-
-
-_MUTATIONS: tuple[Callable[[random.Random, bytearray, list[bytes]], None], ...] = (
-    _change,
-    _number,
-    _varint,
-    _cut,
-    _splice,
-    _api,
-)
 
 
 def renew() -> None:
@@ -142,11 +106,13 @@ def renew() -> None:
     CORPUS.write_text("".join(f"{frames[key].hex()}\n" for key in sorted(frames)))
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile.fuzz_requests", description="Fuzz the request path.")
     parser.add_argument("--seconds", type=int, default=60, help="how long (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of our own mutator (default %(default)s)")
-    parser.add_argument("--own", action="store_true", help="use our own mutator even if atheris is installed")
+    parser.add_argument("--requests", type=int, help="how many requests, however long they take")
+    parser.add_argument("--seed", type=int, default=0, help="of the requests (default %(default)s)")
+    parser.add_argument("--world", default="", help="only this kind: memory, folder, three or sasl")
+    parser.add_argument("--atheris", action="store_true", help="let libFuzzer make the requests")
     parser.add_argument("--input", type=Path, help="only run this input")
     parser.add_argument("--renew", action="store_true", help="only rewrite the corpus")
     arguments = parser.parse_args()
@@ -154,15 +120,13 @@ def main() -> None:
     if arguments.renew:
         renew()
     elif arguments.input:
-        from tests.hostile.fuzz_target import Target
-
-        Target()(arguments.input.read_bytes())
-    elif arguments.own or importlib.util.find_spec("atheris") is None:
-        count = fuzz_with_own_mutator(arguments.seconds, arguments.seed)
-        print(f"our own mutator (without atheris): {count} requests in {arguments.seconds} s, no fault found")
-    else:
+        return run_again(arguments.input)
+    elif arguments.atheris:
         fuzz_with_atheris(arguments.seconds)
+    else:
+        return fuzz(arguments.seconds, arguments.requests, arguments.seed, arguments.world)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -23,6 +23,7 @@ REASONS = {
     "sending/test_lifetime.py::test_collecting_a_producer_does_not_wait_for_its_broker": "times a collection",
     "ground/test_pool.py::test_memory_that_is_not_needed_is_never_touched": "the sanitizers touch one more page",
     "hostile/test_fuzz_requests.py": "bounds memory and time; `make sanitize` runs its fuzzer beside the tests",
+    "hostile/test_fuzz_faults.py": "is about the fuzzer, which `make sanitize` runs beside the tests",
     "hostile/test_fuzz_api.py": "is about the fuzzer, which `make sanitize` runs beside the tests",
 }
 

@@ -108,7 +108,7 @@ def test_next_leader_is_asked_after_the_leader_has_gone(cluster: EmbeddedCluster
 def test_next_group_coordinator_is_asked_after_the_coordinator_has_gone(cluster: EmbeddedCluster, trouble: str) -> None:
     with admin_for(cluster.bootstrap_servers, request_timeout_ms=300) as admin:
         assert admin.committed("g", [PARTITION]) == {PARTITION: None}
-        victim = cluster._call(lambda inside: inside.placement.coordinator("g"))
+        victim = cluster._call(lambda inside: inside.internal_topics.coordinator("__consumer_offsets", "g"))
         TROUBLE[trouble](cluster, victim)
         started = time.monotonic()
         assert admin.committed("g", [PARTITION]) == {PARTITION: None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator, Iterator
 from io import BytesIO
 from typing import Any
 
@@ -42,6 +43,33 @@ def sample(cls: type[Any], filled: bool, depth: int = 0) -> Any:
             one = True if shape.kafka_type == "bool" else 7
         values[field.name] = [one, one] if shape.array else one
     return build(cls, values)
+
+
+def plain(value: Any, repeat: int) -> Any:
+    """A message as handlers give it: mappings for nested messages, with each of its items `repeat` times."""
+    if isinstance(value, tuple):
+        return [plain(item, repeat) for item in value] * repeat
+    if not hasattr(value, "__flexible__"):
+        return value
+    return {field.name: plain(getattr(value, field.name), repeat) for field in fields_of(type(value))}
+
+
+def collect(writing: Generator[None, None, bytearray], frames: list[bytearray]) -> Iterator[None]:
+    frames.append((yield from writing))
+
+
+@pytest.mark.parametrize("repeat", [0, 1, 6])
+def test_message_that_is_written_in_steps_has_the_same_bytes(repeat: int) -> None:
+    large = 0
+    for api_key, version in EVERY_VERSION:
+        values = plain(sample(messages.response_class(api_key, version), filled=True), repeat)
+        entity = messages.build_response(api_key, version, **values)
+        writing = messages.encode_response_in_steps(api_key, version, 5, values)
+        frames: list[bytearray] = []
+        steps = sum(1 for _ in collect(writing, frames))
+        assert frames == [messages.encode_response(api_key, version, 5, entity)], (api_key, version)
+        large += steps > 50
+    assert (large > 10) == (repeat == 6), "nested items are steps too"
 
 
 @pytest.mark.parametrize("filled", [False, True])

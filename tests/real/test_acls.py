@@ -1,4 +1,6 @@
-"""The ACLs of docs/spark.md on Apache Kafka 4.1.2 with StandardAuthorizer: they suffice, and each of them is needed.
+"""The ACLs of docs/spark.md: they suffice, and each of them is needed.
+
+The servers are Apache Kafka 4.1.2 with StandardAuthorizer, and the embedded cluster.
 
 The test takes the lines from the page. It runs the writers of the sink in this process, as Spark does.
 """
@@ -30,6 +32,7 @@ from confluent_kafka.admin import (
 )
 
 from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.cli import main
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import KafkaError
@@ -46,6 +49,7 @@ from rigs.real_kafka import KAFKA_4, TEST_JVM, TOOL_JVM, RealKafka, free_ports, 
 PAGE = Path(__file__).parents[2] / "docs/spark.md"
 TOPIC, DEAD, SINK = "orders", "orders-dead", "orders-sink"
 USERS = ("spark", "oncall")
+ADMIN = "admin"
 PASSWORD = "secret"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 # librdkafka takes None for "any name", which its types do not know.
@@ -82,14 +86,38 @@ class GuardedKafka(RealKafka):
         }  # fmt: skip
 
     def settings_of(self, user: str) -> dict[str, str]:
-        return {
-            "bootstrap.servers": self.users_address,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": user,
-            "sasl.password": PASSWORD,
-            "max.block.ms": "10000",
-        }
+        return _settings(self.users_address, user)
+
+    def settings_of_admin(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.bootstrap_servers}
+
+
+class GuardedCluster(EmbeddedCluster):
+    """The embedded cluster with the same users, and a super user."""
+
+    def __init__(self) -> None:
+        users = dict.fromkeys((*USERS, ADMIN), PASSWORD)
+        super().__init__(security=Security(users=users, authorizer=True, super_users=[f"User:{ADMIN}"]))
+
+    def settings_of(self, user: str) -> dict[str, str]:
+        return _settings(self.bootstrap_servers, user)
+
+    def settings_of_admin(self) -> dict[str, str]:
+        return {name: value for name, value in self.settings_of(ADMIN).items() if name != "max.block.ms"}
+
+
+Guarded = GuardedKafka | GuardedCluster
+
+
+def _settings(servers: str, user: str) -> dict[str, str]:
+    return {
+        "bootstrap.servers": servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": PASSWORD,
+        "max.block.ms": "10000",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +126,15 @@ def kafka() -> Iterator[GuardedKafka]:
     with server:
         server.create_topic(TOPIC, 2)
         server.create_topic(DEAD, 1, {"max.message.bytes": "100000"})
+        yield server
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[GuardedCluster]:
+    server = GuardedCluster()
+    with server:
+        server.create_topic(TOPIC, 2)
+        server.create_topic(DEAD, configs={"max.message.bytes": "100000"})
         yield server
 
 
@@ -151,8 +188,8 @@ def binding(line: str) -> AclBinding:
     )
 
 
-def allow_only(kafka: GuardedKafka, lines: Iterable[str]) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+def allow_only(kafka: Guarded, lines: Iterable[str]) -> None:
+    admin = AdminClient(dict(kafka.settings_of_admin()))
     wanted = {binding(line) for line in lines}
     for deleted in admin.delete_acls([ANY]).values():
         deleted.result(30)
@@ -175,7 +212,7 @@ def await_acls(admin: AdminClient, wanted: set[AclBinding]) -> None:
 class Users:
     """Spark and the person on call. Each call begins without markers, and without clients of an earlier call."""
 
-    def __init__(self, kafka: GuardedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, kafka: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
         self.kafka = kafka
         self._monkeypatch = monkeypatch
         # No worker of an earlier call has left a note.
@@ -190,7 +227,7 @@ class Users:
             self._clean()
 
     def _clean(self) -> None:
-        config = ProducerConfig.from_mapping({"bootstrap.servers": self.kafka.bootstrap_servers})
+        config = ProducerConfig.from_mapping(self.kafka.settings_of_admin())
         with TransactionAdmin(config) as admin:
             for transaction in admin.transactions("kafkabuf-sink."):
                 admin.fence(transaction.transactional_id)
@@ -229,7 +266,7 @@ class Users:
         """A sink with a marker, and with an open transaction if wanted."""
         name = f"kafkabuf-sink.{SINK}"
         metadata = '{"query":"q","run":"r","rows":1,"checksum":"0"}'
-        with KafkaProducer(bootstrap_servers=self.kafka.bootstrap_servers, transactional_id=name) as producer:
+        with KafkaProducer(self.kafka.settings_of_admin(), transactional_id=name) as producer:
             producer.init_transactions()
             producer.begin_transaction()
             producer.send_offsets_to_transaction({(TOPIC, 0): OffsetAndMetadata(1, metadata)}, name)
@@ -272,11 +309,6 @@ def _require(holds: bool) -> None:
         raise KafkaError("the command did not see or do everything")
 
 
-@pytest.fixture
-def users(kafka: GuardedKafka, monkeypatch: pytest.MonkeyPatch) -> Users:
-    return Users(kafka, monkeypatch)
-
-
 TRANSACTIONAL = ("at_least_once", "exactly_once and atomic")
 CASES: dict[str, tuple[Callable[[Users], None], tuple[str, ...]]] = {
     "at_least_once": (lambda users: users.write("at_least_once"), ("at_least_once",)),
@@ -296,7 +328,22 @@ CASES: dict[str, tuple[Callable[[Users], None], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_lines_of_the_page_suffice_and_each_is_needed(users: Users, kafka: GuardedKafka, case: str) -> None:
+def test_lines_of_the_page_suffice_and_each_is_needed(
+    kafka: GuardedKafka, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    assert_suffice(kafka, Users(kafka, monkeypatch), case)
+
+
+# The embedded cluster keeps offsets for ever: its nodes have no offsets.retention.minutes, which `status` asks for.
+@pytest.mark.parametrize("case", [case for case in CASES if case != "status"])
+def test_lines_of_the_page_suffice_on_the_embedded_cluster(
+    embedded: GuardedCluster, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    assert_suffice(embedded, Users(embedded, monkeypatch), case)
+
+
+def assert_suffice(kafka: Guarded, users: Users, case: str) -> None:
+    """The lines for a case suffice, and without any of them the case fails."""
     run, headings = CASES[case]
     lines = [line for heading in headings for line in LINES[heading]]
     assert lines
@@ -326,4 +373,4 @@ def test_kafkas_own_tool_takes_the_lines_of_the_page(kafka: GuardedKafka) -> Non
         place = words.index("--command-config")
         done = subprocess.run([*tool, *words[:place], *words[place + 2 :]], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-    await_acls(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}), {binding(line) for line in lines})
+    await_acls(AdminClient(dict(kafka.settings_of_admin())), {binding(line) for line in lines})

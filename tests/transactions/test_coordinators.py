@@ -414,8 +414,8 @@ def test_close_aborts_without_the_offsets_that_it_would_discard() -> None:
 # ---- with an embedded cluster ----------------------------------------------------------------------------------------
 
 
-def coordinator_of(cluster: EmbeddedCluster, key: str) -> int:
-    return cluster._call(lambda inside: inside.placement.coordinator(key))
+def coordinator_of(cluster: EmbeddedCluster, key: str, topic: str = "__transaction_state") -> int:
+    return cluster._call(lambda inside: inside.internal_topics.coordinator(topic, key))
 
 
 @pytest.mark.parametrize("trouble", ["killed", "paused", "isolated"])
@@ -437,7 +437,9 @@ def test_transaction_ends_after_the_coordinator_died(trouble: str, version: int)
     ):
         cluster.create_topic("t", 3)
         cluster.create_topic("in")
-        group = next(f"g{i}" for i in range(99) if coordinator_of(cluster, f"g{i}") == coordinator_of(cluster, "moved"))
+        groups = [f"g{number}" for number in range(99)]
+        moved = coordinator_of(cluster, "moved")
+        group = next(group for group in groups if coordinator_of(cluster, group, "__consumer_offsets") == moved)
         producer.init_transactions()
         commit_one(producer, group)
         victim = coordinator_of(cluster, "moved")

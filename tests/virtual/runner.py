@@ -25,6 +25,7 @@ class VirtualRunning(Running):
 
     def __init__(self, world: World, accumulator: RecordAccumulator, sender: Sender, poller: VirtualPoller) -> None:
         super().__init__(accumulator, sender, "virtual")
+        sender.many_queues = 1
         self._world = world
         self.poller = poller
         self.pauses_until = 0.0

@@ -10,14 +10,23 @@ from typing import Any
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.groups import OFFSETS_TOPIC, offsets_partition
+from kafkabuf.broker.guards.rights import READ_GROUP, WRITE_TRANSACTIONAL_ID
 from kafkabuf.broker.transactions import code_for
 from kafkabuf.errors import KafkaError, NotCoordinatorError
 from kafkabuf.protocol.messages import ADD_OFFSETS_TO_TXN, RequestHeader
 
 
-@api(ADD_OFFSETS_TO_TXN, 0, 4)
+@api(
+    ADD_OFFSETS_TO_TXN,
+    0,
+    4,
+    needs=(
+        WRITE_TRANSACTIONAL_ID,
+        READ_GROUP,
+    ),
+)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    if not node.coordinates(request.transactional_id):
+    if not node.coordinates_transactions(request.transactional_id):
         return {"error_code": NotCoordinatorError.code}
     producer = request.producer_id, request.producer_epoch
     where = OFFSETS_TOPIC, offsets_partition(request.group_id)

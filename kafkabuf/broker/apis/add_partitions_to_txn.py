@@ -7,42 +7,56 @@ added: the other partitions get OPERATION_NOT_ATTEMPTED.
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import UNLIMITED, Rights, rights_of
 from kafkabuf.broker.transactions import Producer, TopicPartition, code_for
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import KafkaError, NotCoordinatorError, OperationNotAttemptedError
 from kafkabuf.protocol.messages import ADD_PARTITIONS_TO_TXN, RequestHeader
 
 
 @api(ADD_PARTITIONS_TO_TXN, 0, 5, own_errors=True, fails_after=True)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_add_all(node, header, request), goes_on=True)
+
+
+def _add_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     faults = node.cluster.faults
     injected = faults.take_error(ADD_PARTITIONS_TO_TXN)
     injected_after = 0 if injected else faults.take_error(ADD_PARTITIONS_TO_TXN, after=True)
+    rights = rights_of(header)
     if header.version < 4:
         producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
         partitions = _partitions(request.v3_and_below_topics)
         transactional_id = request.v3_and_below_transactional_id
+        refused = injected or rights.code(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         codes = (
-            dict.fromkeys(partitions, injected)
-            if injected
-            else _add(node, header, transactional_id, producer, partitions)
+            dict.fromkeys(partitions, refused)
+            if refused
+            else _add(node, header, transactional_id, producer, partitions, rights)
         )
         return {
             "results_by_topic_v3_and_below": _results(
                 dict.fromkeys(partitions, injected_after) if injected_after else codes
             )
         }
-    if injected:
-        return {"error_code": injected}
+    if refused := injected or rights.code(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return {"error_code": refused}
     results = []
     for transaction in request.transactions:
         producer = transaction.producer_id, transaction.producer_epoch
-        handle_partitions = _verify if transaction.verify_only else _add
-        codes = handle_partitions(node, header, transaction.transactional_id, producer, _partitions(transaction.topics))
+        partitions = _partitions(transaction.topics)
+        if transaction.verify_only:
+            codes = _verify(node, transaction.transactional_id, producer, partitions)
+        else:
+            codes = _add(node, header, transaction.transactional_id, producer, partitions, UNLIMITED)
         results.append({"transactional_id": transaction.transactional_id, "topic_results": _results(codes)})
+        yield
     return {"error_code": injected_after} if injected_after else {"results_by_transaction": results}
 
 
@@ -51,13 +65,22 @@ def _partitions(topics: Any) -> list[TopicPartition]:
 
 
 def _add(
-    node: Node, header: RequestHeader, transactional_id: str, producer: Producer, partitions: list[TopicPartition]
+    node: Node,
+    header: RequestHeader,
+    transactional_id: str,
+    producer: Producer,
+    partitions: list[TopicPartition],
+    rights: Rights,
 ) -> dict[TopicPartition, int]:
-    codes = {partition: node.cluster.catalogue.partition_code(*partition) for partition in partitions}
+    codes = {
+        (topic, index): rights.code(Operation.WRITE, ResourceType.TOPIC, topic)
+        or node.cluster.catalogue.partition_code(topic, index)
+        for topic, index in partitions
+    }
     if any(codes.values()):
         return {partition: code or OperationNotAttemptedError.code for partition, code in codes.items()}
     try:
-        if not node.coordinates(transactional_id):
+        if not node.coordinates_transactions(transactional_id):
             raise NotCoordinatorError(f"node {node.node_id} does not coordinate {transactional_id!r}")
         node.cluster.transactions.add(transactional_id, producer, partitions)
     except KafkaError as error:
@@ -66,7 +89,7 @@ def _add(
 
 
 def _verify(
-    node: Node, header: RequestHeader, transactional_id: str, producer: Producer, partitions: list[TopicPartition]
+    node: Node, transactional_id: str, producer: Producer, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
     codes = {}
     for partition in partitions:

@@ -1,6 +1,6 @@
 """DeleteRecords (key 21), versions 0 to 2, on the leader: deletes the records before an offset.
 
-The offset -1 stands for the high watermark.
+The offset -1 stands for the high watermark. Only a topic whose cleanup.policy contains `delete` lets records go.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
-from kafkabuf.errors import KafkaError, error_for_code
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import rights_of
+from kafkabuf.errors import InvalidTopicError, KafkaError, PolicyViolationError, error_for_code
 from kafkabuf.protocol.messages import DELETE_RECORDS, RequestHeader
 
 _ALL = -1
@@ -18,26 +20,26 @@ _ALL = -1
 @api(DELETE_RECORDS, 0, 2, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = node.cluster.faults.take_errors(DELETE_RECORDS, [topic.name for topic in request.topics])
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    _delete(node, topic.name, partition, injected.code_for(topic.name))
-                    for partition in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ]
-    }
+    rights = rights_of(header)
+    topics = []
+    for topic in request.topics:
+        code = injected.code_for(topic.name) or rights.code(Operation.DELETE, ResourceType.TOPIC, topic.name)
+        partitions = [_delete(node, topic.name, partition, code) for partition in topic.partitions]
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
 
 
-def _delete(node: Node, name: str, requested: Any, injected: int) -> dict[str, int]:
+def _delete(node: Node, name: str, requested: Any, code: int) -> dict[str, int]:
     try:
-        if injected:
-            raise error_for_code(injected)
-        leader = node.cluster.catalogue.topic(name).partition(requested.partition_index).led_by(node.node_id)
+        if code:
+            raise error_for_code(code)
+        topic = node.cluster.catalogue.topic(name)
+        if topic.internal:
+            raise InvalidTopicError(f"{name} is internal: only the cluster drops its records")
+        leader = topic.partition(requested.partition_index).led_by(node.node_id)
         log = leader.log
+        if not log.config.delete:
+            raise PolicyViolationError(f"the cleanup.policy of topic {name} does not contain delete")
         log.delete_before(log.high_watermark if requested.offset == _ALL else requested.offset)
         leader.wake()
     except KafkaError as error:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
-from kafkabuf.broker.apis.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from kafkabuf.broker.apis.operations import cluster_operations
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.cluster.placement import NO_NODE
+from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.protocol.messages import DESCRIBE_CLUSTER, RequestHeader
 
 _BROKERS, _CONTROLLERS = 1, 2
@@ -23,7 +24,7 @@ _MISMATCHED_ENDPOINT_TYPE, _UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 @api(DESCRIBE_CLUSTER, 0, 2)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     cluster = node.cluster
-    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+    operations = cluster_operations(rights_of(header), request.include_cluster_authorized_operations)
     fenced_too = getattr(request, "include_fenced_brokers", False)
     if (kind := getattr(request, "endpoint_type", _BROKERS)) != _BROKERS:
         code = _MISMATCHED_ENDPOINT_TYPE if kind == _CONTROLLERS else _UNSUPPORTED_ENDPOINT_TYPE

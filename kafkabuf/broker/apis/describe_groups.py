@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0 to 6, on the group's coordinator: state and members of groups.
 
-A group that does not exist has the state "Dead"; from version 6 on it has an error too (KIP-1043). The response has the
-protocol and the metadata of the members only if the group is stable.
+A group that does not exist, or that is a consumer group of KIP-848, has the state "Dead"; from version 6 on it has an
+error too (KIP-1043). The response has the protocol and the metadata of the members only if the group is stable.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
-from kafkabuf.broker.apis.operations import GROUP_OPERATIONS, NOT_ASKED
+from kafkabuf.broker.apis.operations import NOT_ASKED
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.group import Group, State
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.broker.groups.members import Member
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import Rights, rights_of
 from kafkabuf.errors import GroupIdNotFoundError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_GROUPS, RequestHeader
 
@@ -23,17 +25,29 @@ _FIRST_TO_KNOW_NOT_FOUND = 6
 @api(DESCRIBE_GROUPS, 0, 6, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = node.cluster.faults.take_error(DESCRIBE_GROUPS)
-    include = getattr(request, "include_authorized_operations", False)
-    operations = GROUP_OPERATIONS if include else NOT_ASKED
-    return {"groups": [_describe(node, header, group_id, injected, operations) for group_id in request.groups]}
+    include, rights = getattr(request, "include_authorized_operations", False), rights_of(header)
+    # A small request must not fill the memory: a group that it repeats comes once.
+    distinct = dict.fromkeys(request.groups)
+    groups = [_describe(node, header, group_id, injected, rights) for group_id in distinct]
+    if include:
+        groups = [
+            group
+            if group.get("error_code")
+            else {**group, "authorized_operations": rights.operations(ResourceType.GROUP, group["group_id"])}
+            for group in groups
+        ]
+    return {"groups": groups}
 
 
-def _describe(node: Node, header: RequestHeader, group_id: str, injected: int, operations: int) -> dict[str, Any]:
-    error = error_for_code(injected) if injected else check_coordinator(node, group_id, named=False)
+def _describe(node: Node, header: RequestHeader, group_id: str, injected: int, rights: Rights) -> dict[str, Any]:
+    error = error_for_code(injected) if injected else rights.refusal(Operation.DESCRIBE, ResourceType.GROUP, group_id)
+    error = error or check_coordinator(node, group_id, named=False)
     if error is not None:
         return {"group_id": group_id, "error_code": error.code}
     try:
         group = node.cluster.groups.existing(group_id)
+        if not isinstance(group, Group):
+            raise GroupIdNotFoundError(f"Group {group_id} is not a classic group.")
     except GroupIdNotFoundError as missing:
         return {"group_id": group_id, "group_state": "Dead", **_not_found(header, missing)}
     stable = group.state is State.STABLE
@@ -43,7 +57,7 @@ def _describe(node: Node, header: RequestHeader, group_id: str, injected: int, o
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol if stable else "",
         "members": [_member(group, member, stable) for member in group.members],
-        "authorized_operations": operations,
+        "authorized_operations": NOT_ASKED,
     }
 
 

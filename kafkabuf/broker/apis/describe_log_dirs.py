@@ -9,13 +9,14 @@ from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.rights import DESCRIBE_CLUSTER
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.protocol.messages import DESCRIBE_LOG_DIRS, RequestHeader
 
 IN_MEMORY = "memory"
 
 
-@api(DESCRIBE_LOG_DIRS, 1, 4, own_errors=True)
+@api(DESCRIBE_LOG_DIRS, 1, 4, own_errors=True, needs=(DESCRIBE_CLUSTER,))
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     if code := node.cluster.faults.take_error(DESCRIBE_LOG_DIRS):
         return {"error_code": code, "results": [{"error_code": code, "log_dir": IN_MEMORY}]}

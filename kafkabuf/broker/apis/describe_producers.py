@@ -6,6 +6,8 @@ from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import Rights, rights_of
 from kafkabuf.broker.log.producer_state import ProducerEntry
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_PRODUCERS, RequestHeader
@@ -14,24 +16,26 @@ from kafkabuf.protocol.messages import DESCRIBE_PRODUCERS, RequestHeader
 @api(DESCRIBE_PRODUCERS, 0, 0, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = node.cluster.faults.take_errors(DESCRIBE_PRODUCERS, [topic.name for topic in request.topics])
+    rights = rights_of(header)
     return {
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
-                    _describe(node, topic.name, index, injected.code_for(topic.name))
-                    for index in topic.partition_indexes
+                    _describe(node, topic.name, index, injected.code_for(topic.name), rights)
+                    for index in dict.fromkeys(topic.partition_indexes)
                 ],
             }
-            for topic in request.topics
+            for topic in {topic.name: topic for topic in request.topics}.values()
         ]
     }
 
 
-def _describe(node: Node, topic: str, index: int, injected: int) -> dict[str, Any]:
+def _describe(node: Node, topic: str, index: int, injected: int, rights: Rights) -> dict[str, Any]:
     try:
         if injected:
             raise error_for_code(injected)
+        rights.check(Operation.READ, ResourceType.TOPIC, topic)
         log = node.cluster.catalogue.topic(topic).partition(index).copy(node.node_id).log
     except KafkaError as error:
         return {"partition_index": index, "error_code": error.code, "error_message": str(error)}

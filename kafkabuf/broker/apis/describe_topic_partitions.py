@@ -11,10 +11,12 @@ from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.apis.metadata import describe_partition
-from kafkabuf.broker.apis.operations import TOPIC_OPERATIONS
+from kafkabuf.broker.apis.operations import NOT_ASKED
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import Rights, rights_of
 from kafkabuf.broker.log.names import check_name
-from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
+from kafkabuf.errors import InvalidRequestError, KafkaError, TopicAuthorizationError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_TOPIC_PARTITIONS, RequestHeader
 
 # Kafka's max.request.partition.size.limit.
@@ -32,23 +34,39 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             return {"topics": [{"name": name, "error_code": InvalidRequestError.code} for name in names]}
         names = [name for name in names if name >= cursor.topic_name]
         first = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
+    rights = rights_of(header)
+    visible = [name for name in names if rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)]
+    shown = set(visible)
+    hidden = [_hide(name) for name in names if name not in shown] if requested and rights.limited else []
+    names = visible
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     injected = node.cluster.faults.take_errors(DESCRIBE_TOPIC_PARTITIONS, names)
     topics: list[dict[str, Any]] = []
     for name in names:
         if room == 0:
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
-        topic = _describe(node, name, first, room, injected.code_for(name))
+            return {"topics": topics + hidden, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        topic = _describe(node, name, first, room, injected.code_for(name), rights)
         topics.append(topic)
         next_index = first + len(topic["partitions"])
         if next_index < topic.pop("count"):
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": next_index}}
+            return {"topics": topics + hidden, "next_cursor": {"topic_name": name, "partition_index": next_index}}
         room -= next_index - first
         first = 0
-    return {"topics": topics}
+    return {"topics": topics + hidden}
 
 
-def _describe(node: Node, name: str, first: int, room: int, injected: int) -> dict[str, Any]:
+def _hide(name: str) -> dict[str, Any]:
+    """A topic that the client may not describe."""
+    return {
+        "error_code": TopicAuthorizationError.code,
+        "name": name,
+        "partitions": [],
+        "topic_authorized_operations": NOT_ASKED,
+    }
+
+
+def _describe(node: Node, name: str, first: int, room: int, injected: int, rights: Rights) -> dict[str, Any]:
+    operations = rights.operations(ResourceType.TOPIC, name)
     try:
         if injected:
             raise error_for_code(injected)
@@ -60,15 +78,16 @@ def _describe(node: Node, name: str, first: int, room: int, injected: int) -> di
             "name": name,
             "partitions": [],
             "count": 0,
-            "topic_authorized_operations": TOPIC_OPERATIONS,
+            "topic_authorized_operations": operations,
         }
     return {
         "name": name,
         "topic_id": topic.topic_id,
+        "is_internal": topic.internal,
         "count": len(topic.partitions),
         "partitions": [
             {**describe_partition(partition, node), "eligible_leader_replicas": [], "last_known_elr": []}
             for partition in topic.partitions[first : first + room]
         ],
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": operations,
     }

@@ -3,6 +3,9 @@
 Each file under apis/ registers one API: key, versions, handler. A handler gets the node that received the request, the
 request's header and its decoded body. It returns the response, or a future of it. It runs in the event loop. The
 request's bytes are valid until the handler returns: a handler copies the bytes that it keeps.
+
+A large request is decoded, handled and answered in different turns of the loop, and a large response is encoded in
+slices (waiting/slices.py): other connections are served in between.
 """
 
 from __future__ import annotations
@@ -10,15 +13,18 @@ from __future__ import annotations
 import struct
 from asyncio import Future, isfuture
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.request_log import LoggedRequest
-from kafkabuf.errors import InvalidRequestError, UnsupportedVersionError
+from kafkabuf.broker.guards.rights import UNLIMITED, LimitedHeader, Need, Rights
+from kafkabuf.broker.waiting.slices import SLICE_STEPS, Slices, Work
+from kafkabuf.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
 from kafkabuf.protocol import messages
-from kafkabuf.protocol.messages import RequestHeader
+from kafkabuf.protocol.messages import RequestHeader, encode_response_in_steps
 from kafkabuf.protocol.schema import Buffer
+from kafkabuf.protocol.writing import has_many_items
 
 Frame = Sequence[Buffer]
 Handler = Callable[[Node, RequestHeader, Any], Any]
@@ -26,6 +32,8 @@ Handler = Callable[[Node, RequestHeader, Any], Any]
 _KEY = struct.Struct(">h")
 _PREFIX = struct.Struct(">hhi")
 _UNSUPPORTED_VERSION = 35
+# A request of this size may name thousands of topics and partitions.
+_LARGE_REQUEST = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,8 @@ class Api:
     `own_errors`: the handler takes injected errors from the fault queue. Otherwise `dispatch` answers with the injected
     error in place of the handler.
     `fails_after`: the API can carry out a request and then answer with an injected error.
+    `needs`: the rights that a client needs for a whole request. Without one of them `dispatch` answers with the error
+    in place of the handler. The handler checks all other rights.
     """
 
     key: int
@@ -46,6 +56,7 @@ class Api:
     encode: Callable[[RequestHeader, Any, int], Frame]
     own_errors: bool
     fails_after: bool
+    needs: tuple[Need, ...]
 
 
 APIS: dict[int, Api] = {}
@@ -65,12 +76,13 @@ def api(
     encode: Callable[[RequestHeader, Any, int], Frame] = _encode,
     own_errors: bool = False,
     fails_after: bool = False,
+    needs: tuple[Need, ...] = (),
 ) -> Callable[[Handler], Handler]:
     """Registers the decorated function as the handler of an API."""
 
     def register(handler: Handler) -> Handler:
         APIS[key] = Api(
-            key, min_version, max_version, handler, decode, encode, own_errors, fails_after or not own_errors
+            key, min_version, max_version, handler, decode, encode, own_errors, fails_after or not own_errors, needs
         )
         return handler
 
@@ -92,6 +104,14 @@ class Request:
             self.logged.note_response(response)
         return None if response is None else self.api.encode(self.header, response, throttle_ms)
 
+    def encode_in_steps(self, response: Mapping[str, Any], throttle_ms: int) -> Work[Frame]:
+        """As `encode`, for a large response."""
+        if self.logged is not None:
+            self.logged.note_response(response)
+        yield
+        header, values = self.header, {"throttle_time": throttle_ms, **response}
+        return ((yield from encode_response_in_steps(header.api_key, header.version, header.correlation_id, values)),)
+
 
 @dataclass(frozen=True, slots=True)
 class PendingResponse:
@@ -105,9 +125,17 @@ class PendingResponse:
     request: Request
     response: Future[Any]
     throttle_ms: int
+    slices: Slices
 
     def __await__(self) -> Generator[Any, None, Frame | None]:
-        return self.request.encode((yield from self.response), self.throttle_ms)
+        response = yield from self.response
+        # The handler of a large request runs in a later turn, and it too may return a future.
+        while isfuture(response):
+            response = yield from response
+        if not _is_large(response):
+            return self.request.encode(response, self.throttle_ms)
+        encoded = self.slices.run(self.request.encode_in_steps(response, self.throttle_ms))
+        return (yield from encoded) if isfuture(encoded) else encoded
 
     def give_up(self, _: object = None) -> None:
         """Takes the request out of its purgatory. Does nothing if the response is there."""
@@ -143,8 +171,9 @@ def open_request(node: Node, frame: Buffer) -> Request:
     return Request(served, header, body, node.cluster.request_log.add(node, header, body))
 
 
-def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0) -> tuple[int, Response]:
-    """Answers a request. Returns its API key and the response, which tells the client to wait for `throttle_ms`.
+def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0, rights: Rights = UNLIMITED) -> tuple[int, Response]:
+    """Answers a request of a client with `rights`. Returns its API key and the response, which tells the client to wait
+    for `throttle_ms`.
 
     Raises InvalidRequestError or UnsupportedVersionError if the caller can only close the connection.
     """
@@ -155,12 +184,50 @@ def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0) -> tuple[int, Resp
     faults, own_errors = node.cluster.faults, request.api.own_errors
     if not own_errors and (code := faults.take_error(key)):
         return key, request.encode({"error_code": code}, throttle_ms)
-    response = request.api.handler(node, request.header, request.body)
-    if not own_errors and (code := faults.take_error(key, after=True)):
-        response = {"error_code": code}
+    if rights.limited:
+        if (error := _refusal(request, rights)) is not None:
+            return key, request.encode({"error_code": error.code, "error_message": str(error)}, throttle_ms)
+        request = replace(request, header=LimitedHeader.of(request.header, rights))
+    slices = node.cluster.slices
+    if len(frame) >= _LARGE_REQUEST and key != messages.PRODUCE:
+        response: Any = slices.run(_handle_later(node, request))
+    else:
+        response = _handle(node, request)
+    if not isfuture(response) and _is_large(response):
+        response = _already(node, response)
     if isfuture(response):
-        return key, PendingResponse(request, response, throttle_ms)
+        return key, PendingResponse(request, response, throttle_ms, slices)
     return key, request.encode(response, throttle_ms)
+
+
+def _refusal(request: Request, rights: Rights) -> KafkaError | None:
+    """The error for the first of the API's needs that the client's rights do not meet."""
+    refusals = (need.refusal(rights, request.body) for need in request.api.needs)
+    return next((error for error in refusals if error is not None), None)
+
+
+def _handle(node: Node, request: Request) -> Any:
+    response = request.api.handler(node, request.header, request.body)
+    if not request.api.own_errors and (code := node.cluster.faults.take_error(request.api.key, after=True)):
+        return {"error_code": code}
+    return response
+
+
+def _handle_later(node: Node, request: Request) -> Work[Any]:
+    for _ in range(SLICE_STEPS):  # the rest of this turn's slice
+        yield
+    return _handle(node, request)
+
+
+def _already(node: Node, response: Any) -> Future[Any]:
+    done: Future[Any] = node.cluster.loop.create_future()
+    done.set_result(response)
+    return done
+
+
+def _is_large(response: Any) -> bool:
+    """Whether the response is encoded in slices."""
+    return isinstance(response, Mapping) and has_many_items(response)
 
 
 def refuse_api_versions(frame: Buffer) -> Frame | None:

@@ -11,6 +11,8 @@ from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Cluster, Node
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.broker.replica.state import NO_LEADER
 from kafkabuf.errors import (
@@ -28,6 +30,8 @@ _KINDS = PREFERRED, UNCLEAN = 0, 1
 @api(ELECT_LEADERS, 0, 2)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     kind = getattr(request, "election_type", PREFERRED)
+    if (refusal := rights_of(header).refusal(Operation.ALTER, ResourceType.CLUSTER)) is not None:
+        return _refuse(request, refusal)
     if request.topic_partitions is None:
         existing = {topic.name: range(len(topic.partitions)) for topic in node.cluster.catalogue.topics.values()}
         results = {name: [_elect(node, name, index, kind) for index in indexes] for name, indexes in existing.items()}
@@ -45,6 +49,15 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         "error_code": 0 if kind in _KINDS else InvalidRequestError.code,
         "replica_election_results": [{"topic": name, "partition_result": elected} for name, elected in results.items()],
     }
+
+
+def _refuse(request: Any, error: KafkaError) -> dict[str, Any]:
+    values = {"error_code": error.code, "error_message": str(error)}
+    results = [
+        {"topic": topic.topic, "partition_result": [{"partition_id": index, **values} for index in topic.partitions]}
+        for topic in request.topic_partitions or ()
+    ]
+    return {"error_code": error.code, "replica_election_results": results}
 
 
 def _elect(node: Node, topic: str, index: int, kind: int) -> dict[str, Any]:

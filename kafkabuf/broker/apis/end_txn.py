@@ -9,6 +9,7 @@ from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.rights import WRITE_TRANSACTIONAL_ID
 from kafkabuf.broker.transactions import code_for
 from kafkabuf.errors import KafkaError, NotCoordinatorError
 from kafkabuf.protocol.messages import END_TXN, RequestHeader
@@ -16,9 +17,9 @@ from kafkabuf.protocol.messages import END_TXN, RequestHeader
 _FIRST_OF_VERSION_2 = 5
 
 
-@api(END_TXN, 0, 5)
+@api(END_TXN, 0, 5, needs=(WRITE_TRANSACTIONAL_ID,))
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    if not node.coordinates(request.transactional_id):
+    if not node.coordinates_transactions(request.transactional_id):
         return {"error_code": NotCoordinatorError.code}
     producer = request.producer_id, request.producer_epoch
     version_2 = header.version >= _FIRST_OF_VERSION_2

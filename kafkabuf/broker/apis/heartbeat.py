@@ -10,15 +10,16 @@ from typing import Any
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.groups import check_coordinator
+from kafkabuf.broker.guards.rights import READ_GROUP
 from kafkabuf.errors import UnknownMemberIdError
 from kafkabuf.protocol.messages import HEARTBEAT, RequestHeader
 
 
-@api(HEARTBEAT, 0, 4)
+@api(HEARTBEAT, 0, 4, needs=(READ_GROUP,))
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     if (error := check_coordinator(node, request.group_id)) is not None:
         return {"error_code": error.code}
-    if (group := node.cluster.groups.find(request.group_id)) is None:
+    if (group := node.cluster.groups.classic(request.group_id)) is None:
         return {"error_code": UnknownMemberIdError.code}
     instance = getattr(request, "group_instance_id", None)
     return group.heartbeat(request.member_id, request.generation_id, instance)

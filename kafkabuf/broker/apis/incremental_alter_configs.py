@@ -1,19 +1,25 @@
-"""IncrementalAlterConfigs (key 44), versions 0 and 1, on any node: changes single settings of topics (KIP-339).
+"""IncrementalAlterConfigs (key 44), versions 0 and 1, on any node: changes single settings of topics, nodes, groups and
+subscriptions to metrics, and the levels of loggers (KIP-339, KIP-412).
 
 The request sets or deletes a setting, or adds words to or removes words from a setting that is a list.
 
-Deviation: only the settings of topics can change.
+Deviations: a node refuses a setting of nodes that the embedded cluster does not follow (configs/nodes.py). The node
+knows one logger (configs/loggers.py). It refuses an operation that Kafka does not know, with an error.
 """
 
 from __future__ import annotations
 
+from asyncio import Future
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
-from kafkabuf.broker.apis.alter_configs import alter
+from kafkabuf.broker.apis.alter_configs import BROKER_LOGGER, Target, alter, alter_all, check_number
 from kafkabuf.broker.apis.dispatch import api
-from kafkabuf.broker.cluster.configs import LIST, TOPIC_CONFIGS
 from kafkabuf.broker.cluster.node import Node
-from kafkabuf.broker.replica.topics import Topic
+from kafkabuf.broker.configs import loggers
+from kafkabuf.broker.guards.acls import Operation
+from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.errors import InvalidConfigError, InvalidRequestError
 from kafkabuf.protocol.messages import INCREMENTAL_ALTER_CONFIGS, RequestHeader
 
@@ -21,35 +27,63 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 @api(INCREMENTAL_ALTER_CONFIGS, 0, 1, own_errors=True)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    injected = node.cluster.faults.take_error(INCREMENTAL_ALTER_CONFIGS)
-    return {
-        "responses": [alter(node, resource, _change, request.validate_only, injected) for resource in request.resources]
-    }
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    injected, rights = node.cluster.faults.take_error(INCREMENTAL_ALTER_CONFIGS), rights_of(header)
+
+    def change(resource: Any) -> None:
+        rights.check_configs(Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+        if resource.resource_type == BROKER_LOGGER:
+            _alter_loggers(node, resource, request.validate_only)
+        else:
+            alter(node, resource, _change, request.validate_only)
+
+    return node.cluster.slices.run(alter_all(request, change, injected), goes_on=True)
 
 
-def _change(topic: Topic, resource: Any) -> dict[str, str]:
-    configs = dict(topic.configs)
+def _alter_loggers(node: Node, resource: Any, dry_run: bool) -> None:
+    check_number(node, resource.resource_name, "Unexpected node id. Expected {}, but received {}")
+    # All are checked before the first changes.
+    for dry in (True, False)[: 2 - dry_run]:
+        for config in resource.configs:
+            loggers.alter(config.name, config.value, config.config_operation, dry_run=dry)
+
+
+def _change(target: Target, resource: Any) -> Mapping[str, str]:
+    configs = dict(target.configs)
     for config in resource.configs:
         if config.config_operation not in (SET, DELETE, APPEND, SUBTRACT):
             raise InvalidRequestError(f"operation {config.config_operation}: 0 (set) to 3 (subtract) are known")
         if config.config_operation == DELETE:
             configs.pop(config.name, None)
-        elif config.value is None:
-            raise InvalidRequestError(f"Null value not supported for : {config.name}")
         elif config.config_operation == SET:
             configs[config.name] = config.value
         else:
-            configs[config.name] = _change_list(configs, config)
+            configs[config.name] = _change_list(target, configs, config)
     return configs
 
 
-def _change_list(configs: dict[str, str], config: Any) -> str:
-    kind = TOPIC_CONFIGS.get(config.name)
-    if kind is None or kind.type != LIST:
-        raise InvalidConfigError(f"{config.name} is not a list: set it, instead of adding to or removing from it")
-    present = [word for word in configs.get(config.name, kind.default).split(",") if word]
-    words = config.value.split(",")
-    if config.config_operation == APPEND:
-        return ",".join([*present, *(word for word in words if word not in present)])
-    return ",".join(word for word in present if word not in words)
+def _change_list(target: Target, configs: Mapping[str, str], config: Any) -> str:
+    """The list after the words of `config` were added or removed. A word is removed once, as in Kafka."""
+    name, adds = config.name, config.config_operation == APPEND
+    if name not in target.lists:
+        operation = "append" if adds else "subtract"
+        if target.is_node:
+            raise InvalidConfigError(f"Config value {operation} is not allowed for config key: {name}")
+        raise InvalidConfigError(f"Can't {operation.upper()} to key {name} because its type is not LIST.")
+    present = [word for word in configs.get(name, target.lists[name]).split(",") if word]
+    words = _words(config.value)
+    if adds:
+        known = set(present)
+        return ",".join([*present, *(word for word in dict.fromkeys(words) if word not in known)])
+    left = Counter(words)
+    kept = []
+    for word in present:
+        left[word] -= 1
+        if left[word] < 0:
+            kept.append(word)
+    return ",".join(kept)
+
+
+def _words(text: str) -> list[str]:
+    """The words of a list, as Java splits them: a comma at the end adds no empty word."""
+    return text.rstrip(",").split(",") if text.strip(",") or not text else []

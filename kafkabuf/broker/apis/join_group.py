@@ -13,18 +13,23 @@ from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.broker.groups.members import Joining, failed
-from kafkabuf.errors import UnknownMemberIdError
+from kafkabuf.broker.guards.rights import READ_GROUP
+from kafkabuf.errors import InconsistentGroupProtocolError, UnknownMemberIdError
 from kafkabuf.protocol.messages import JOIN_GROUP, RequestHeader
 
 
-@api(JOIN_GROUP, 0, 9)
+@api(JOIN_GROUP, 0, 9, needs=(READ_GROUP,))
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Awaitable[dict[str, Any]]:
     groups, member_id = node.cluster.groups, request.member_id
     if (error := check_coordinator(node, request.group_id)) is not None:
         return failed(error, member_id=member_id)
     if member_id and groups.find(request.group_id) is None:
         return {"error_code": UnknownMemberIdError.code, "member_id": member_id}
-    return groups.get(request.group_id).join(_joining(node, header, request))
+    try:
+        group = groups.joining(request.group_id)
+    except InconsistentGroupProtocolError as refusal:
+        return failed(refusal, member_id=member_id)
+    return group.join(_joining(node, header, request))
 
 
 def _joining(node: Node, header: RequestHeader, request: Any) -> Joining:

@@ -2,19 +2,25 @@
 
 A request names a timestamp, for the first record at or after it, or a special offset: latest (-1), earliest (-2),
 newest timestamp (-3), earliest in local storage (-4), latest in remote storage (-5). A timestamp is looked up record by
-record, in compressed batches too. With read_committed (version 2 and later) the log ends at its last stable offset.
+record, in compressed batches too. With read_committed (version 2 and later) the log ends at its last stable offset. The
+node refuses a partition that a request names twice.
 
 Deviation: there is no remote storage.
 """
 
 from __future__ import annotations
 
+from asyncio import Future
+from collections import Counter
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.broker.replica.replication import Replica
-from kafkabuf.errors import KafkaError, UnsupportedVersionError, error_for_code
+from kafkabuf.broker.waiting.slices import Work
+from kafkabuf.errors import InvalidRequestError, KafkaError, UnsupportedVersionError, error_for_code
 from kafkabuf.protocol.messages import LIST_OFFSETS, RequestHeader
 
 LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -22,41 +28,57 @@ LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, 
 _FIRST = {LATEST: 1, EARLIEST: 1, NEWEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _NOTHING = -1
 _READ_COMMITTED = 1
+_NAMED_TWICE = InvalidRequestError("the request names the partition twice")
 
 
 @api(LIST_OFFSETS, 1, 10, own_errors=True)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_look_up_all(node, header, request))
+
+
+def _look_up_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     injected = node.cluster.faults.take_errors(LIST_OFFSETS, [topic.name for topic in request.topics])
     committed = getattr(request, "isolation_level", 0) == _READ_COMMITTED
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    _look_up(node, header, topic.name, requested, committed, injected.code_for(topic.name))
-                    for requested in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ]
-    }
+    repeated, rights = _repeated(request), rights_of(header)
+    topics = []
+    for topic in request.topics:
+        code = injected.code_for(topic.name) or rights.code(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        partitions = []
+        for index, requested in {item.partition_index: item for item in topic.partitions}.items():
+            if not code and (topic.name, index) in repeated:
+                partitions.append(_refuse(index, _NAMED_TWICE))
+            else:
+                partitions.append(_look_up(node, header, topic.name, requested, committed, code))
+            yield
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
+
+
+def _repeated(request: Any) -> set[tuple[str, int]]:
+    """The partitions that a request names more than once."""
+    named = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
+    return {partition for partition, times in named.items() if times > 1}
 
 
 def _look_up(
-    node: Node, header: RequestHeader, name: str, requested: Any, committed: bool, injected: int
+    node: Node, header: RequestHeader, name: str, requested: Any, committed: bool, code: int
 ) -> dict[str, int]:
     index = requested.partition_index
     try:
-        if injected:
-            raise error_for_code(injected)
+        if code:
+            raise error_for_code(code)
         if requested.timestamp < 0 and header.version < _FIRST.get(requested.timestamp, header.version + 1):
             raise UnsupportedVersionError(f"version {header.version} does not know the timestamp {requested.timestamp}")
         partition = node.cluster.catalogue.topic(name).partition(index)
         leader = partition.led_by(node.node_id, getattr(requested, "current_leader_epoch", -1))
         offset, timestamp, epoch = _offset(leader, requested.timestamp, committed)
     except KafkaError as error:
-        return {"partition_index": index, "error_code": error.code, "offset": _NOTHING, "timestamp": _NOTHING}
+        return _refuse(index, error)
     return {"partition_index": index, "offset": offset, "timestamp": timestamp, "leader_epoch": epoch}
+
+
+def _refuse(index: int, error: KafkaError) -> dict[str, int]:
+    return {"partition_index": index, "error_code": error.code, "offset": _NOTHING, "timestamp": _NOTHING}
 
 
 def _offset(leader: Replica, timestamp: int, committed: bool) -> tuple[int, int, int]:
@@ -69,5 +91,6 @@ def _offset(leader: Replica, timestamp: int, committed: bool) -> tuple[int, int,
         return log.log_start_offset, _NOTHING, leader.known.epoch
     if timestamp == LATEST_TIERED:
         return _NOTHING, _NOTHING, _NOTHING
-    entry = log.newest() if timestamp == NEWEST_TIMESTAMP else log.offset_at(timestamp)
+    most = leader.partition.topic.limits.max_message_bytes
+    entry = log.newest(most) if timestamp == NEWEST_TIMESTAMP else log.offset_at(timestamp, most)
     return entry if entry is not None and entry[0] < end else (_NOTHING, _NOTHING, _NOTHING)

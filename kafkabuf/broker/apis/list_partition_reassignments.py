@@ -9,9 +9,10 @@ from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.rights import DESCRIBE_CLUSTER
 from kafkabuf.protocol.messages import LIST_PARTITION_REASSIGNMENTS, RequestHeader
 
 
-@api(LIST_PARTITION_REASSIGNMENTS, 0, 0)
+@api(LIST_PARTITION_REASSIGNMENTS, 0, 0, needs=(DESCRIBE_CLUSTER,))
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     return {"topics": []}

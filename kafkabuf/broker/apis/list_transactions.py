@@ -13,6 +13,8 @@ from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.broker.transactions import State, Transaction
 from kafkabuf.protocol.messages import LIST_TRANSACTIONS, RequestHeader
 
@@ -28,12 +30,17 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         pattern = re.compile(wanted) if wanted else None
     except re.error:
         return {"error_code": _INVALID_REGULAR_EXPRESSION}
+    rights, now_ms = rights_of(header), node.cluster.clock.time_ms()
+    producer_ids, states = set(request.producer_id_filters), set(request.state_filters)
     matching = [
         transaction
         for transaction in node.cluster.transactions
-        if node.coordinates(transaction.transactional_id)
-        and _matches(transaction, request, node.cluster.clock.time_ms())
+        if node.coordinates_transactions(transaction.transactional_id)
+        and (not producer_ids or transaction.producer_id in producer_ids)
+        and (not states or transaction.state.value in states)
+        and _is_old(transaction, getattr(request, "duration_filter", -1), now_ms)
         and (pattern is None or pattern.fullmatch(transaction.transactional_id))
+        and rights.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
     ]
     return {
         "unknown_state_filters": unknown,
@@ -48,10 +55,5 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     }
 
 
-def _matches(transaction: Transaction, request: Any, now_ms: int) -> bool:
-    if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:
-        return False
-    if request.state_filters and transaction.state.value not in request.state_filters:
-        return False
-    age = getattr(request, "duration_filter", -1)
+def _is_old(transaction: Transaction, age: int, now_ms: int) -> bool:
     return age < 0 or (transaction.started_ms >= 0 and now_ms - transaction.started_ms > age)

@@ -9,23 +9,24 @@ from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
-from kafkabuf.broker.groups.group import Group, State
-from kafkabuf.broker.groups.groups import CONSUMER, check_coordinator, subscribed_topics
+from kafkabuf.broker.groups.groups import CONSUMER, AnyGroup, check_coordinator, subscribed_topics
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import DELETE_GROUP, Rights, rights_of
 from kafkabuf.errors import GroupSubscribedToTopicError, KafkaError, NonEmptyGroupError
 from kafkabuf.protocol.messages import OFFSET_DELETE, RequestHeader
 
 
-@api(OFFSET_DELETE, 0, 0)
+@api(OFFSET_DELETE, 0, 0, needs=(DELETE_GROUP,))
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     try:
         if (error := check_coordinator(node, request.group_id)) is not None:
             raise error
         group = node.cluster.groups.existing(request.group_id)
-        if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+        if not group.is_empty and group.protocol_type != CONSUMER:
             raise NonEmptyGroupError(f"group {group.group_id!r} has members, and they may read any topic")
     except KafkaError as error:
         return {"error_code": error.code}
-    subscribed = subscribed_topics(group)
+    subscribed, rights = subscribed_topics(group), rights_of(header)
     return {
         "topics": [
             {
@@ -33,7 +34,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
                 "partitions": [
                     {
                         "partition_index": partition.partition_index,
-                        "error_code": _delete(node, group, (topic.name, partition.partition_index), subscribed),
+                        "error_code": _delete(node, group, (topic.name, partition.partition_index), subscribed, rights),
                     }
                     for partition in topic.partitions
                 ],
@@ -43,7 +44,9 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     }
 
 
-def _delete(node: Node, group: Group, topic_partition: tuple[str, int], subscribed: set[str]) -> int:
+def _delete(node: Node, group: AnyGroup, topic_partition: tuple[str, int], subscribed: set[str], rights: Rights) -> int:
+    if code := rights.code(Operation.READ, ResourceType.TOPIC, topic_partition[0]):
+        return code
     if code := node.cluster.catalogue.partition_code(*topic_partition):
         return code
     if topic_partition[0] in subscribed:

@@ -9,6 +9,8 @@ from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import OFFSET_FOR_LEADER_EPOCH, RequestHeader
 
@@ -16,24 +18,22 @@ from kafkabuf.protocol.messages import OFFSET_FOR_LEADER_EPOCH, RequestHeader
 @api(OFFSET_FOR_LEADER_EPOCH, 2, 4, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = node.cluster.faults.take_errors(OFFSET_FOR_LEADER_EPOCH, [topic.topic for topic in request.topics])
-    return {
-        "topics": [
-            {
-                "topic": topic.topic,
-                "partitions": [
-                    _look_up(node, topic.topic, requested, injected.code_for(topic.topic))
-                    for requested in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ]
-    }
+    rights = rights_of(header)
+    follower = rights.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    topics = []
+    for topic in request.topics:
+        code = injected.code_for(topic.topic)
+        if not code and not follower:
+            code = rights.code(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        partitions = [_look_up(node, topic.topic, requested, code) for requested in topic.partitions]
+        topics.append({"topic": topic.topic, "partitions": partitions})
+    return {"topics": topics}
 
 
-def _look_up(node: Node, topic: str, requested: Any, injected: int) -> dict[str, int]:
+def _look_up(node: Node, topic: str, requested: Any, code: int) -> dict[str, int]:
     try:
-        if injected:
-            raise error_for_code(injected)
+        if code:
+            raise error_for_code(code)
         leader = (
             node.cluster.catalogue.topic(topic)
             .partition(requested.partition)

@@ -1,23 +1,39 @@
-"""The operations that a client may perform on a resource, as bits.
-
-The broker has no authorizer: a client may perform every operation that Kafka's AclOperation has for the kind of
-resource.
-"""
+"""What a client may do, as responses say it: the operations on a resource as bits, the error codes of topics."""
 
 from __future__ import annotations
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
-_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 10, 11, 12
+from collections.abc import Iterable
+from uuid import UUID
+
+from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import Rights
+from kafkabuf.errors import UnknownTopicIdError
+
 # The value in the response to a request that does not ask for operations.
 NOT_ASKED = -(2**31)
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
+def cluster_operations(rights: Rights, asked: bool) -> int:
+    """The operations that a client may perform on the cluster; none without DESCRIBE."""
+    if not asked:
+        return NOT_ASKED
+    if not rights.allows(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return 0
+    return rights.operations(ResourceType.CLUSTER)
 
 
-TOPIC_OPERATIONS = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-CLUSTER_OPERATIONS = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
-)
+def topic_codes(
+    node: Node, rights: Rights, operation: Operation, topics: Iterable[str | UUID]
+) -> dict[str | UUID, int]:
+    """The error code of each topic on which the client may not perform an operation. 0 for the other topics, and for an
+    id that no topic has."""
+    codes: dict[str | UUID, int] = {}
+    for topic in topics:
+        try:
+            name = node.cluster.catalogue.topic(topic).name if isinstance(topic, UUID) else topic
+        except UnknownTopicIdError:
+            codes[topic] = 0
+        else:
+            codes[topic] = rights.code(operation, ResourceType.TOPIC, name)
+    return codes

@@ -14,18 +14,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
 from kafkabuf.broker.apis.dispatch import Frame, api
+from kafkabuf.broker.apis.operations import topic_codes
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.faults import NO_ERROR
+from kafkabuf.broker.guards.rights import Rights, rights_of
+from kafkabuf.broker.log.batch import is_transactional
 from kafkabuf.broker.replica.appending import ALL, Appended, Terms, append_as_leader
-from kafkabuf.broker.replica.delayed import DelayedResponse, Pending, ReplicationWait
+from kafkabuf.broker.replica.delayed import MANY, DelayedResponse, Pending, ReplicationWait
+from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.errors import (
     FencedLeaderEpochError,
     InvalidRequestError,
     KafkaError,
     NotLeaderOrFollowerError,
+    TransactionalIdAuthorizationError,
     error_for_code,
 )
 from kafkabuf.protocol import produce
@@ -36,6 +43,8 @@ log = logging.getLogger("kafkabuf.broker")
 
 _HINTED = (NotLeaderOrFollowerError.code, FencedLeaderEpochError.code)
 _NO_DATA = memoryview(b"")
+# None with acks=0.
+_Response = ProduceResponse | None
 
 
 def _encode(header: RequestHeader, response: ProduceResponse, throttle_ms: int) -> Frame:
@@ -51,10 +60,21 @@ def _encode(header: RequestHeader, response: ProduceResponse, throttle_ms: int) 
     own_errors=True,
     fails_after=True,
 )
-def handle(
-    node: Node, header: RequestHeader, request: ProduceRequest
-) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+def handle(node: Node, header: RequestHeader, request: ProduceRequest) -> _Response | Awaitable[_Response]:
+    if sum(len(partitions) for _, partitions in request.topics) < MANY:
+        response: _Response | Awaitable[_Response] = finish(_answer(node, header, request))
+        return response
+    # The request's bytes are not valid any more when this function has returned.
+    topics = [
+        (topic, [(index, None if data is None else memoryview(bytes(data))) for index, data in partitions])
+        for topic, partitions in request.topics
+    ]
+    return node.cluster.slices.run(_answer(node, header, replace(request, topics=topics)), goes_on=True)
+
+
+def _answer(node: Node, header: RequestHeader, request: ProduceRequest) -> Work[Any]:
     produced = _Produce(node, header, request)
+    yield from produced.append()
     if request.acks == 0:
         produced.check()
         return None
@@ -84,13 +104,22 @@ class _Produce:
         faults = node.cluster.faults
         before = faults.take_errors(PRODUCE, list(names.values()))
         after = NO_ERROR if before else faults.take_errors(PRODUCE, list(names.values()), after=True)
+        self._codes = {topic: (before.code_for(name), after.code_for(name)) for topic, name in names.items()}
         self._topics: list[tuple[str | UUID, list[_Partition]]] = []
-        for topic, partitions in request.topics:
-            code, code_after = before.code_for(names[topic]), after.code_for(names[topic])
-            self._topics.append(
-                (topic, [self._append(topic, index, data, code, code_after) for index, data in partitions])
-            )
-        self.pending = self._tell_followers()
+        self.pending: list[tuple[_Partition, Pending]] = []
+        if (rights := rights_of(header)).limited:
+            for topic, refused in _refusals(node, rights, request).items():
+                code, code_after = self._codes[topic]
+                self._codes[topic] = code or refused, code_after
+
+    def append(self) -> Work[None]:
+        for topic, partitions in self._request.topics:
+            appended = []
+            for index, data in partitions:
+                appended.append(self._append(topic, index, data, *self._codes[topic]))
+                yield
+            self._topics.append((topic, appended))
+        yield from self._tell_followers()
 
     def _append(
         self, topic: str | UUID, index: int, data: memoryview | None, injected: int, code_after: int
@@ -103,7 +132,7 @@ class _Produce:
             appended = append_as_leader(self._node, topic, index, _NO_DATA if data is None else data, self._terms)
         start, error = appended.log_start_offset, appended.error
         if error is not None:
-            log.info("node %d: produce to %s-%d refused: %s", self._node.node_id, topic, index, error)
+            log.info("node %d: produce to %r, partition %d, refused: %s", self._node.node_id, str(topic), index, error)
             result = PartitionResult(
                 index,
                 error.code,
@@ -117,19 +146,19 @@ class _Produce:
             result = PartitionResult(index, 0, appended.base_offset, appended.append_time, start)
         return _Partition(appended, result)
 
-    def _tell_followers(self) -> list[tuple[_Partition, Pending]]:
-        """Tells the followers of the new records. Returns the partitions that wait for their followers."""
+    def _tell_followers(self) -> Work[None]:
+        """Tells the followers of the new records, and notes the partitions that wait for their followers."""
         requested = [partition for _, partitions in self._topics for partition in partitions]
         appended = [(partition, leader) for partition in requested if (leader := partition.appended.leader) is not None]
         for _, leader in appended:
             leader.appended()
-        if self._request.acks != ALL:
-            return []
-        return [
-            (partition, Pending(leader, leader.known.epoch, partition.appended.end))
-            for partition, leader in appended
-            if leader.log.high_watermark < partition.appended.end and not partition.result.error_code
-        ]
+            yield
+        if self._request.acks == ALL:
+            self.pending = [
+                (partition, Pending(leader, leader.known.epoch, partition.appended.end))
+                for partition, leader in appended
+                if leader.log.high_watermark < partition.appended.end and not partition.result.error_code
+            ]
 
     def check(self) -> None:
         """For acks=0: raises InvalidRequestError, which closes the connection, if a partition has an error."""
@@ -149,8 +178,9 @@ class _Produce:
                     partition.fail(error)
             return self.response()
 
-        parked = DelayedResponse(self._request.timeout_ms / 1000, replication.over, respond)
-        return parked.park(self._node.produces, [pending.replica.partition for _, pending in self.pending])
+        partitions = [pending.replica.partition for _, pending in self.pending]
+        parked = DelayedResponse(self._request.timeout_ms / 1000, replication.over, respond, partitions)
+        return parked.park(self._node.produces)
 
     def response(self) -> ProduceResponse:
         topics = [
@@ -158,6 +188,17 @@ class _Produce:
             for topic, partitions in self._topics
         ]
         return ProduceResponse(topics, _endpoints(self._node, topics))
+
+
+def _refusals(node: Node, rights: Rights, request: ProduceRequest) -> dict[str | UUID, int]:
+    """The error codes of the topics to which the client may not write. Transactional records need a right to the
+    transactional id: without this right nothing of the request is appended."""
+    names = [topic for topic, _ in request.topics]
+    if any(records and is_transactional(records) for _, partitions in request.topics for _, records in partitions):
+        name = request.transactional_id
+        if name is None or not rights.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+            return dict.fromkeys(names, TransactionalIdAuthorizationError.code)
+    return topic_codes(node, rights, Operation.WRITE, names)
 
 
 def _hint(node: Node, topic: str | UUID, result: PartitionResult) -> PartitionResult:

@@ -15,6 +15,8 @@ from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.group import NO_GENERATION
 from kafkabuf.broker.groups.groups import OFFSETS_TOPIC, check_coordinator, offsets_partition
 from kafkabuf.broker.groups.offsets import Committed
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import READ_GROUP, WRITE_TRANSACTIONAL_ID, rights_of
 from kafkabuf.errors import KafkaError
 from kafkabuf.protocol.messages import TXN_OFFSET_COMMIT, RequestHeader
 
@@ -24,20 +26,24 @@ _FIRST_OF_VERSION_2 = 5
 
 @api(TXN_OFFSET_COMMIT, 0, 5, own_errors=True, fails_after=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    rights = rights_of(header)
     codes = {
-        (topic.name, partition.partition_index): node.cluster.catalogue.partition_code(
-            topic.name, partition.partition_index
-        )
+        (topic.name, partition.partition_index): rights.code(Operation.READ, ResourceType.TOPIC, topic.name)
+        or node.cluster.catalogue.partition_code(topic.name, partition.partition_index)
         for topic in request.topics
         for partition in topic.partitions
     }
+    refusal = WRITE_TRANSACTIONAL_ID.refusal(rights, request) or READ_GROUP.refusal(rights, request)
+    if refusal is not None:
+        codes = dict.fromkeys(codes, refusal.code)
     faults = node.cluster.faults
     code = faults.take_error(TXN_OFFSET_COMMIT)
     code_after = 0 if code else faults.take_error(TXN_OFFSET_COMMIT, after=True)
-    if not code and not all(codes.values()):
+    existing = {topic_partition for topic_partition, error_code in codes.items() if not error_code}
+    if existing and not code:
         code = _check(node, header, request)
-    if not code:
-        _commit(node, request, [topic_partition for topic_partition, error_code in codes.items() if not error_code])
+        if not code:
+            _commit(node, request, existing)
     return {
         "topics": [
             {
@@ -78,7 +84,7 @@ def _check(node: Node, header: RequestHeader, request: Any) -> int:
     return 0 if refusal is None else refusal.code
 
 
-def _commit(node: Node, request: Any, existing: list[tuple[str, int]]) -> None:
+def _commit(node: Node, request: Any, existing: set[tuple[str, int]]) -> None:
     offsets = node.cluster.groups.get(request.group_id).offsets
     for topic in request.topics:
         for partition in topic.partitions:

@@ -11,6 +11,8 @@ from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.errors import KafkaError
 from kafkabuf.protocol.messages import WRITE_TXN_MARKERS, RequestHeader
@@ -18,11 +20,13 @@ from kafkabuf.protocol.messages import WRITE_TXN_MARKERS, RequestHeader
 
 @api(WRITE_TXN_MARKERS, 1, 1, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    injected = node.cluster.faults.take_error(WRITE_TXN_MARKERS)
-    return {"markers": [_write_all(node, requested, injected) for requested in request.markers]}
+    code, rights = node.cluster.faults.take_error(WRITE_TXN_MARKERS), rights_of(header)
+    if not code and not rights.allows(Operation.ALTER, ResourceType.CLUSTER):
+        code = rights.code(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    return {"markers": [_write_all(node, requested, code) for requested in request.markers]}
 
 
-def _write_all(node: Node, requested: Any, injected: int) -> dict[str, Any]:
+def _write_all(node: Node, requested: Any, code: int) -> dict[str, Any]:
     marker = Marker(
         requested.producer_id, requested.producer_epoch, requested.coordinator_epoch, requested.transaction_result
     )
@@ -32,7 +36,7 @@ def _write_all(node: Node, requested: Any, injected: int) -> dict[str, Any]:
             {
                 "name": topic.name,
                 "partitions": [
-                    {"partition_index": index, "error_code": injected or _write(node, topic.name, index, marker)}
+                    {"partition_index": index, "error_code": code or _write(node, topic.name, index, marker)}
                     for index in topic.partition_indexes
                 ],
             }

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from kafkabuf.broker.cluster.catalogue import Catalogue
 from kafkabuf.broker.cluster.cluster_config import ClusterConfig
@@ -17,16 +19,23 @@ from kafkabuf.broker.cluster.controller import Controller
 from kafkabuf.broker.cluster.memory import ClusterMemory
 from kafkabuf.broker.cluster.node import Listening, Node
 from kafkabuf.broker.cluster.placement import Placement
+from kafkabuf.broker.configs.nodes import NodeConfigs
+from kafkabuf.broker.configs.resources import GroupConfigs, MetricsConfigs
 from kafkabuf.broker.front.listener import Listener
 from kafkabuf.broker.groups.groups import OFFSETS_TOPIC, Groups
+from kafkabuf.broker.guards.authorizer import Authorizer
 from kafkabuf.broker.guards.faults import Faults
+from kafkabuf.broker.guards.log_lines import LimitedWarnings, guard_log
 from kafkabuf.broker.guards.quotas import Quotas
 from kafkabuf.broker.guards.request_log import RequestLog
 from kafkabuf.broker.guards.security import Mechanisms
+from kafkabuf.broker.internal.topics import InternalTopics
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.log.manager import LogManager
 from kafkabuf.broker.replica.state import NO_LEADER
-from kafkabuf.broker.transactions import Transactions
+from kafkabuf.broker.replica.topics import Topic
+from kafkabuf.broker.transactions import Transaction, Transactions
+from kafkabuf.broker.waiting.slices import Slices
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import KafkaError, KafkaStorageError
@@ -35,6 +44,9 @@ log = logging.getLogger("kafkabuf.broker")
 
 # After this pause the cluster tries again to write a control record that the disk has refused.
 _MARKER_RETRY_SECONDS = 1.0
+
+# The kinds of settings in the journal.
+_NODES, _GROUPS, _METRICS = "nodes", "groups", "metrics"
 
 
 class Cluster:
@@ -55,29 +67,75 @@ class Cluster:
         # The time limits of connections run in real time, whatever the cluster's clock is.
         self.network_clock: Clock = SystemClock()
         self.timer = Timer(loop, clock)
+        self.slices = Slices(loop, clock)
         self.faults = Faults()
         self.quotas = Quotas(clock)
         self.request_log = RequestLog(config.request_log)
+        guard_log()
+        self.warnings = LimitedWarnings(self.timer)
         self.tls = config.security.ssl_context()
         self.mechanisms = Mechanisms(config.security, clock) if config.security.sasl_mechanisms else None
-        self.logs = LogManager(self.timer, config.data_dir)
+        self.logs = LogManager(self.timer, config.data_dir, config.log_cleaner_backoff_ms / 1000)
         self.memory = ClusterMemory(config.data_dir)
-        self.groups = Groups(self.timer, self.memory.keep_offset)
+        self.node_configs = NodeConfigs(config, partial(self.memory.keep_configs, _NODES), self._change_defaults)
+        self.group_configs = GroupConfigs(self.node_configs, partial(self.memory.keep_configs, _GROUPS))
+        self.metrics_configs = MetricsConfigs(partial(self.memory.keep_configs, _METRICS))
+        self.authorizer = self._new_authorizer()
+        self.groups = Groups(self.timer, config.groups, self._topics, self._keep_group, self.group_configs.of)
         self.transactions = Transactions(
             self.timer,
             self.memory.next_producer_id,
             self.write_marker,
             config.transaction_version,
-            self.memory.keep_transaction,
+            self._keep_transaction,
+            config.transaction_max_timeout_ms,
         )
         self.nodes: dict[int, Node] = {}
         self.placement = Placement(config, self.nodes)
         self.controller = Controller(self)
         self.catalogue = Catalogue(
-            config, self.nodes, self.placement, self.controller, self.logs, self.memory, self.groups
+            config,
+            self.nodes,
+            self.placement,
+            self.controller,
+            self.logs,
+            self.memory,
+            self.groups,
+            self.node_configs.topic_defaults,
+        )
+        self.internal_topics = InternalTopics(
+            clock,
+            self.nodes,
+            self.placement,
+            self.catalogue,
+            self.logs.cleaner,
+            self.groups,
+            self.transactions,
+            config.transaction_version,
+        )
+        self.groups.changed, self.groups.deleted = (
+            self.internal_topics.group_changed,
+            self.internal_topics.group_deleted,
         )
         for node_id, port in enumerate(config.ports or (0,) * config.brokers, 1):
             self.nodes[node_id] = Node(self, node_id, config.host, port)
+
+    def _topics(self) -> Mapping[str, Topic]:
+        return self.catalogue.topics
+
+    def _keep_group(self, key: tuple[str | int, ...], value: Any) -> None:
+        self.memory.keep_group(key, value)
+        self.internal_topics.offset_changed(key, value)
+
+    def _keep_transaction(self, transaction: Transaction) -> None:
+        self.memory.keep_transaction(transaction)
+        self.internal_topics.transaction_changed(transaction)
+
+    def _new_authorizer(self) -> Authorizer | None:
+        security = self.config.security
+        if not security.authorizer:
+            return None
+        return Authorizer(security.super_users, security.allow_everyone_if_no_acl_found, self.memory.keep_acl)
 
     async def start(self) -> None:
         self.logs.start()
@@ -90,20 +148,35 @@ class Cluster:
         """Takes over the topics, offsets and transactions of the last run from the data folder."""
         self.memory.open()
         self.cluster_id = self.memory.cluster_id(self.cluster_id)
+        restore = {
+            _NODES: self.node_configs.restore,
+            _GROUPS: self.group_configs.restore,
+            _METRICS: self.metrics_configs.restore,
+        }
+        for kind, name, configs in self.memory.configs():
+            restore[kind](name, configs)
         for topic in self.memory.topics():
             self.catalogue.restore_topic(topic)
-        for group, key, value in self.memory.offsets():
-            self.groups.get(group).offsets.restore(key, value)
+        for group, key, value in self.memory.groups():
+            self.groups.restore(group, key, value)
         for transaction in self.memory.transactions():
             self.transactions.restore(transaction)
+        if self.authorizer is not None:
+            for acl in self.memory.acls():
+                self.authorizer.restore(acl)
         self.logs.put_strays_aside()
 
     async def stop(self) -> None:
         for node in self.nodes.values():
             await node.close()
+        self.slices.close()
+        self.warnings.report()
         self.memory.close()
         self.logs.close()
         self.timer.close()
+
+    def _change_defaults(self) -> None:
+        self.slices.run(self.catalogue.changing_defaults(), goes_on=True)
 
     def cut_connections(self, node_id: int | None) -> int:
         """Cuts the connections to a node (None: to every node). Returns how many there were."""

@@ -64,9 +64,12 @@ class Cluster(Protocol):
 
 
 class Controller:
+    """`node_id` is the node that clients take for the controller. `epoch` counts the nodes that it was on."""
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.node_id = NO_NODE
+        self.epoch = 0
 
     # ---- nodes
 
@@ -90,6 +93,9 @@ class Controller:
                     copy.learn(partition.state)
             if partition.leader == NO_LEADER:
                 self.elect(partition)
+            elif partition.topic.internal and (isr := tuple(self._alive(partition))) != partition.isr:
+                # The copies share their log: those of the nodes that are back need not catch up.
+                self._publish(partition, replace(partition.state, isr=isr))
         self._choose_controller_node()
         self._cluster.transactions.write_held_markers()
 
@@ -97,6 +103,7 @@ class Controller:
         alive = self._cluster.placement.alive()
         if self.node_id not in alive:
             self.node_id = min(alive, default=NO_NODE)
+            self.epoch += 1
 
     def _remove_node(self, partition: Partition, node_id: int) -> None:
         state = partition.state
@@ -113,6 +120,11 @@ class Controller:
         in sync, and the first of these copies leads."""
         for partition in partitions:
             self.elect(partition, tuple(self._alive(partition)))
+
+    def first_state(self, partition: Partition) -> PartitionState:
+        """The state that `introduce` is about to give a new partition."""
+        isr = tuple(self._alive(partition))
+        return PartitionState(isr[0] if isr else NO_LEADER, partition.leader_epoch + 1, isr)
 
     def elect(self, partition: Partition, isr: tuple[int, ...] | None = None) -> None:
         """Gives the partition a leader: the first of its replicas that is alive and in `isr`, NO_LEADER if there is no
@@ -164,7 +176,8 @@ class Controller:
         """Tells the leader first, so that it leads when its followers come to fetch. The state stays as it was if the
         disk refuses the change."""
         try:
-            self._cluster.memory.keep_partition(partition, state)
+            if not partition.topic.internal:
+                self._cluster.memory.keep_partition(partition, state)
         except KafkaStorageError as error:
             log.error("the state of %s-%d does not change: %s", partition.topic.name, partition.index, error)
             return

@@ -4,7 +4,11 @@
     ["partition", topic, partition]                   leader, leader epoch, ISR
     ["group", group, "committed", topic, partition]   number of the commit, offset, leader epoch, metadata
     ["group", group, "pending", producer id, ...]     the same, of a transaction that has not ended
+    ["group", group, "epoch"]                         the group epoch, of a consumer group (KIP-848)
     ["transaction", transactional id]                 the transaction, by the names of its fields
+    ["configs", kind, name]                           the dynamic settings of nodes, a group or a subscription
+    ["acl", resource type, pattern type, name,        an ACL
+     principal, host, operation, permission]
     ["producer id"]                                   the last producer id that the cluster gave out
     ["cluster id"]
 
@@ -14,17 +18,22 @@ new leader epoch at a restart, so that no epoch comes twice, even if the journal
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from kafkabuf.broker.guards.acls import Acl, Operation, PatternType, Permission, ResourceType
 from kafkabuf.broker.log.storage.journal import Journal, Key
 from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.broker.replica.state import PartitionState
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.broker.transactions import State, Transaction
+from kafkabuf.errors import KafkaStorageError
+
+log = logging.getLogger("kafkabuf.broker")
 
 FILE = "cluster.journal"
 _PRODUCER_ID: Key = ("producer id",)
@@ -56,6 +65,8 @@ class ClusterMemory:
     def __init__(self, data_dir: Path | None) -> None:
         self._journal = Journal(None if data_dir is None else data_dir / FILE)
         self._last_producer_id = 0
+        # How often the state has changed in this run.
+        self.changes = 0
 
     def open(self) -> None:
         """Reads the journal."""
@@ -67,7 +78,7 @@ class ClusterMemory:
         """The id of the cluster that wrote the journal. A new journal gets the id `new`."""
         for _, kept in self._journal.find(*_CLUSTER_ID):
             new = kept
-        self._journal.put(_CLUSTER_ID, new)
+        self._put(_CLUSTER_ID, new)
         return new
 
     def topics(self) -> Iterator[KeptTopic]:
@@ -77,8 +88,8 @@ class ClusterMemory:
             replicas = [tuple(nodes) for nodes in kept["replicas"]]
             yield KeptTopic(str(name), UUID(kept["id"]), kept["configs"], replicas, states)
 
-    def offsets(self) -> Iterator[tuple[str, Key, Any]]:
-        """(group, key, value) as `keep_offset` kept them."""
+    def groups(self) -> Iterator[tuple[str, Key, Any]]:
+        """(group, key, value) as `keep_group` kept them."""
         for (group, *key), value in self._journal.find("group"):
             yield str(group), tuple(key), value
 
@@ -86,43 +97,86 @@ class ClusterMemory:
         for (name,), state in self._journal.find("transaction"):
             yield _transaction(str(name), state)
 
+    def configs(self) -> Iterator[tuple[str, str, dict[str, str]]]:
+        """(kind, name, settings) as `keep_configs` kept them."""
+        for (kind, name), configs in self._journal.find("configs"):
+            yield str(kind), str(name), configs
+
+    def acls(self) -> Iterator[Acl]:
+        for (resource_type, pattern_type, name, principal, host, operation, permission), _ in self._journal.find("acl"):
+            yield Acl(
+                str(principal),
+                Operation(int(operation)),
+                ResourceType(int(resource_type)),
+                str(name),
+                PatternType(int(pattern_type)),
+                str(host),
+                Permission(int(permission)),
+            )
+
     def close(self) -> None:
         self._journal.flush()
         self._journal.close()
+
+    def _put(self, key: Key, value: Any) -> None:
+        self._journal.put(key, value)
+        self.changes += 1
 
     # ---- topics
 
     def keep_topic(self, topic: Topic) -> None:
         """Call this after each change of the topic's configs or partitions."""
         replicas = [list(partition.replicas) for partition in topic.partitions]
-        self._journal.put(
+        self._put(
             ("topic", topic.name),
             {"id": str(topic.topic_id), "configs": dict(topic.configs), "replicas": replicas},
         )
 
     def keep_partition(self, partition: Partition, state: PartitionState) -> None:
         """Call this before the state takes effect: a copy that has left the ISR must not lead after a restart."""
-        self._journal.put(("partition", partition.topic.name, partition.index), astuple(state))
+        self._put(("partition", partition.topic.name, partition.index), astuple(state))
 
-    def forget_topic(self, name: str) -> None:
-        for (index,), _ in self._journal.find("partition", name):
-            self._journal.put(("partition", name, index), None)
-        self._journal.put(("topic", name), None)
+    def forget_topic(self, topic: Topic) -> None:
+        """The topic is gone as soon as the journal has forgotten it. The states of its partitions then count no
+        more."""
+        self._put(("topic", topic.name), None)
+        self.forget_partitions(topic.partitions)
 
-    # ---- groups, transactions, producers
+    def forget_partitions(self, partitions: Sequence[Partition]) -> None:
+        """Forgets the states of partitions that the journal does not count."""
+        try:
+            for partition in partitions:
+                self._put(("partition", partition.topic.name, partition.index), None)
+        except KafkaStorageError as error:
+            log.error("the journal keeps states of partitions that do not exist: %s", error)
 
-    def keep_offset(self, key: Key, value: Any) -> None:
-        self._journal.put(("group", *key), value)
+    # ---- settings, groups, transactions, producers, ACLs
+
+    def keep_configs(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
+        """Keeps the settings of something that is not a topic. It forgets a thing without settings."""
+        self._put(("configs", kind, name), dict(configs) or None)
+
+    def keep_group(self, key: Key, value: Any) -> None:
+        self._put(("group", *key), value)
 
     def keep_transaction(self, transaction: Transaction) -> None:
+        if self._journal.path is None:
+            self.changes += 1
+            return
         state = {name: getattr(transaction, name) for name in _TRANSACTION_FIELDS}
         partitions = [list(partition) for partition in sorted(transaction.partitions)]
         state |= {"state": transaction.state.value, "partitions": partitions}
-        self._journal.put(("transaction", transaction.transactional_id), state)
+        self._put(("transaction", transaction.transactional_id), state)
+
+    def keep_acl(self, acl: Acl, exists: bool) -> None:
+        """Call this before an ACL takes effect, or before its removal does (`exists` is False then)."""
+        pattern = int(acl.resource_type), int(acl.pattern_type), acl.resource_name
+        key: Key = ("acl", *pattern, acl.principal, acl.host, int(acl.operation), int(acl.permission))
+        self._put(key, True if exists else None)
 
     def next_producer_id(self) -> int:
         """A producer id that no producer ever had, in this run of the cluster or an earlier run."""
-        self._journal.put(_PRODUCER_ID, self._last_producer_id + 1)
+        self._put(_PRODUCER_ID, self._last_producer_id + 1)
         self._last_producer_id += 1
         return self._last_producer_id
 

@@ -21,15 +21,21 @@ from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.cluster.controller import Controller
 from kafkabuf.broker.cluster.memory import ClusterMemory
 from kafkabuf.broker.cluster.placement import Placement
-from kafkabuf.broker.groups.groups import Groups
+from kafkabuf.broker.configs.nodes import NodeConfigs
+from kafkabuf.broker.configs.resources import GroupConfigs, MetricsConfigs
+from kafkabuf.broker.groups.groups import OFFSETS_TOPIC, Groups
+from kafkabuf.broker.guards.authorizer import Authorizer
 from kafkabuf.broker.guards.faults import Faults
+from kafkabuf.broker.guards.log_lines import LimitedWarnings
 from kafkabuf.broker.guards.quotas import Quotas
 from kafkabuf.broker.guards.request_log import RequestLog
 from kafkabuf.broker.guards.security import Mechanisms
+from kafkabuf.broker.internal.topics import TRANSACTIONS_TOPIC, InternalTopics
 from kafkabuf.broker.replica.fetcher import Fetchers
 from kafkabuf.broker.replica.followers import LagWatch
 from kafkabuf.broker.transactions import Transactions
 from kafkabuf.broker.waiting._purgatory import RequestPurgatory
+from kafkabuf.broker.waiting.slices import Slices
 from kafkabuf.broker.waiting.timer import Timeout, Timer
 from kafkabuf.clock import Clock
 
@@ -75,14 +81,21 @@ class Cluster(Protocol):
     placement: Placement
     controller: Controller
     catalogue: Catalogue
+    node_configs: NodeConfigs
+    group_configs: GroupConfigs
+    metrics_configs: MetricsConfigs
     memory: ClusterMemory
     groups: Groups
+    internal_topics: InternalTopics
     transactions: Transactions
     faults: Faults
     quotas: Quotas
     request_log: RequestLog
+    slices: Slices
+    warnings: LimitedWarnings
     tls: ssl.SSLContext | None
     mechanisms: Mechanisms | None
+    authorizer: Authorizer | None
 
     def refresh_fetchers(self) -> None: ...
 
@@ -133,8 +146,11 @@ class Node:
     def now(self) -> float:
         return self.cluster.clock.monotonic()
 
-    def coordinates(self, key: str) -> bool:
-        return self.cluster.placement.coordinator(key) == self.node_id
+    def coordinates(self, group_id: str) -> bool:
+        return self.cluster.internal_topics.coordinator(OFFSETS_TOPIC, group_id) == self.node_id
+
+    def coordinates_transactions(self, transactional_id: str) -> bool:
+        return self.cluster.internal_topics.coordinator(TRANSACTIONS_TOPIC, transactional_id) == self.node_id
 
     def brokers(self) -> list[Node]:
         """The nodes that this node lists for its clients."""

@@ -1,8 +1,7 @@
-"""Placement: which nodes get the copies of new partitions, and which node coordinates a group or a transactional id."""
+"""Placement: which nodes get the copies of new partitions."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -33,17 +32,15 @@ class Placement:
         """The nodes that are alive, as far as the controller knows."""
         return [node_id for node_id, node in self._nodes.items() if node.alive]
 
-    def coordinator(self, key: str) -> int:
-        """The node that coordinates a group or a transactional id: the same node, as long as the same nodes are
-        alive."""
-        alive = self.alive()
-        return alive[zlib.crc32(key.encode()) % len(alive)] if alive else NO_NODE
+    def count(self, partitions: int) -> int:
+        """The number of a new topic's partitions. DEFAULT stands for the cluster's number."""
+        return self._config.default_partitions if partitions == DEFAULT else partitions
 
     def place(self, name: str, partitions: int, replication_factor: int, shift: int) -> list[tuple[int, ...]]:
         """Places the partitions of a topic round the nodes that are alive. The leader of partition 0 is `shift` nodes
         behind the first of these nodes. DEFAULT stands for the cluster's number."""
         alive = self.alive()
-        count = self._config.default_partitions if partitions == DEFAULT else partitions
+        count = self.count(partitions)
         default = min(self._config.replication_factor, max(len(alive), 1))
         factor = default if replication_factor == DEFAULT else replication_factor
         if count < 1:
@@ -76,7 +73,7 @@ class Placement:
         alive = set(self.alive())
         if not all(nodes and len(set(nodes)) == len(nodes) and alive.issuperset(nodes) for nodes in placed):
             raise InvalidReplicaAssignmentError(
-                f"{placed}: number the partitions 0, 1, 2..., and give each at least one of the nodes {sorted(alive)}, "
-                "no node twice"
+                f"{placed[:10]}: number the partitions 0, 1, 2..., and give each at least one of the nodes "
+                f"{sorted(alive)}, no node twice"
             )
         return placed

@@ -32,6 +32,8 @@ from kafkabuf.protocol.schema import Buffer
 # A client that authenticates again sooner is refused.
 _MIN_REAUTHENTICATION_SECONDS = 1.0
 
+_LONGEST_SESSION_MS = 10**15
+
 
 class Reply(NamedTuple):
     """`frame` is the response (None: there is none). A `refusal` is the reason why the connection is closed then."""
@@ -126,7 +128,8 @@ class Authenticator:
         """The lifetime of the session that has just begun; 0 if the session has no end, or has not begun."""
         if self._exchange is not None or math.isinf(self._expires):
             return 0
-        return round((self._expires - self._clock.monotonic()) * 1000)
+        # A client reads the milliseconds into 64 bits.
+        return round(min((self._expires - self._clock.monotonic()) * 1000, _LONGEST_SESSION_MS))
 
     def _respond(self, exchange: Exchange, token: bytes) -> bytes:
         response = exchange.respond(token)

@@ -95,7 +95,7 @@ class Listener:
         try:
             await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=context, **timeouts)
         except OSError as error:
-            log.warning("node %d: no TLS with %s: %s", self._node.node_id, peer, error)
+            self._node.cluster.warnings.warn("node %d: no TLS with %s: %s", self._node.node_id, peer, error)
 
     def _tls_timeouts(self) -> dict[str, float]:
         handshake = self._limits.authentication_timeout_ms / 1000

@@ -9,19 +9,20 @@ reads no more than the start of the next request. Other connections go on.
 from __future__ import annotations
 
 import asyncio
-import logging
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from kafkabuf.broker.apis.dispatch import Frame, PendingResponse, Response, api_key, dispatch
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.front.authenticator import Authenticator
+from kafkabuf.broker.front.identity import rights_of_client
 from kafkabuf.broker.guards.limits import MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
+from kafkabuf.broker.guards.rights import UNLIMITED, Rights
 from kafkabuf.broker.waiting.timer import Timeout
 from kafkabuf.errors import InvalidRequestError, KafkaError
 from kafkabuf.protocol.messages import PRODUCE
-
-log = logging.getLogger("kafkabuf.broker")
+from kafkabuf.protocol.schema import Buffer
 
 # The buffer of an idle connection. The first bytes of a larger request make the buffer _INITIAL bytes large.
 _IDLE = 512
@@ -34,6 +35,9 @@ _STEP = 64 * 1024
 _KEEP = 2 * 1024 * 1024
 # The node serves no further request of a connection whose client has left more bytes than this unread.
 _HIGH_WATER = 1024 * 1024
+# A response up to this size goes out as one piece. A larger response goes out in pieces of about this size, as fast as
+# the client reads them: the node does not copy the log's records.
+_PIECE = 256 * 1024
 _LENGTH = struct.Struct(">i")
 _KEY = struct.Struct(">h")
 _CUT = "cut_after lets no more bytes pass"
@@ -59,6 +63,8 @@ class Connection(asyncio.BufferedProtocol):
         self._peer = "?"
         mechanisms = node.cluster.mechanisms
         self._authenticator = None if mechanisms is None else Authenticator(node, mechanisms)
+        # None until the client is known: with SASL, until it has authenticated.
+        self._rights: Rights | None = UNLIMITED if node.cluster.authorizer is None else None
         self._buffer = bytearray(_IDLE)
         self._start = self._end = 0
         self._waiting: asyncio.Task[None] | None = None
@@ -66,6 +72,8 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._reading = True
         self._closing = False
+        # The rest of a response that the client has no room for yet. The connection serves no request meanwhile.
+        self._pieces: Iterator[Buffer] | None = None
         # When bytes last came, or when a client that lagged behind last took bytes.
         self._opened = self._active = self._clock.monotonic()
         # When the first byte of an incomplete request came; None while there is no incomplete request.
@@ -83,6 +91,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
+        self._pieces = None
         self._node.connections.pop(self, None)
         if self._waiting is not None:
             self._waiting.cancel()
@@ -102,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _blocked(self) -> bool:
         waiting = self._waiting is not None or self._muted is not None
-        return waiting or not self._writable or not self._node.answers
+        return waiting or not self._writable or self._pieces is not None or not self._node.answers
 
     def go_on(self) -> None:
         """The node calls this when it answers its clients again."""
@@ -191,7 +200,10 @@ class Connection(asyncio.BufferedProtocol):
         self._node.traffic.requests += 1
         throttle_ms = max(cluster.faults.take_throttle(key), cluster.quotas.charge(key, frame))
         reply = None if self._authenticator is None else self._authenticator.take(key, frame)
-        response = reply.frame if reply is not None else dispatch(self._node, frame, throttle_ms)[1]
+        if reply is not None:
+            response: Response = reply.frame
+        else:
+            response = dispatch(self._node, frame, throttle_ms, self._rights or self._find_rights())[1]
         dropped = "drop_next drops the response" if cluster.faults.take_drop(key) else None
         delivery = _Delivery(dropped is not None, dropped or (reply and reply.refusal), throttle_ms)
         delay = cluster.faults.take_delay(key, self._node.node_id)
@@ -202,6 +214,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._waiting.add_done_callback(response.give_up)
         else:
             self._send(response, delivery)
+
+    def _find_rights(self) -> Rights:
+        """The client's rights. They stay the same: a client that authenticates again keeps its principal."""
+        rights = rights_of_client(self._node.cluster, self._transport, self._authenticator)
+        if self._authenticator is None or self._authenticator.authenticated:
+            self._rights = rights
+        return rights
 
     async def _answer_later(self, response: Response, delay: float, delivery: _Delivery) -> None:
         try:
@@ -224,31 +243,50 @@ class Connection(asyncio.BufferedProtocol):
         if delivery.throttle_ms and delivery.close is None and not self._closing:
             self._muted = self._node.cluster.timer.after(delivery.throttle_ms / 1000, self._unmute)
         if frame is not None and not delivery.drop and self._transport is not None and not self._closing:
-            self._write(self._transport, b"".join((_LENGTH.pack(sum(map(len, frame))), *frame)))
+            self._write(self._transport, frame)
         if delivery.close is not None:
             self._close(delivery.close)
 
-    def _write(self, transport: asyncio.Transport, data: bytes) -> None:
-        allowed = self._node.cluster.faults.take_sent(self._node.node_id, len(data))
+    def _write(self, transport: asyncio.Transport, frame: Frame) -> None:
+        size = sum(map(len, frame))
+        allowed = self._node.cluster.faults.take_sent(self._node.node_id, _LENGTH.size + size)
         self._node.traffic.bytes_out += allowed
-        transport.write(data if allowed == len(data) else data[:allowed])
-        if allowed < len(data):
+        if size <= _PIECE:
+            data = b"".join((_LENGTH.pack(size), *frame))
+            transport.write(data if allowed == len(data) else data[:allowed])
+        else:
+            self._pieces = _cut((_LENGTH.pack(size), *frame), allowed)
+            self._write_pieces(transport)
+        if allowed < _LENGTH.size + size:
             self._close(_CUT)
+
+    def _write_pieces(self, transport: asyncio.Transport) -> None:
+        while self._pieces is not None and self._writable:
+            if (piece := next(self._pieces, None)) is None:
+                self._pieces = None
+                if self._closing:
+                    transport.close()
+            else:
+                transport.write(piece)
 
     def _unmute(self) -> None:
         self._muted = None
         self._serve()
 
     def _close(self, reason: str) -> None:
-        log.warning("node %d: closing the connection from %s: %s", self._node.node_id, self._peer, reason)
+        self._warn("closing the connection from %s: %s", reason)
         self._closing = True
         self._active = self._clock.monotonic()
-        if self._transport is not None:
+        if self._transport is not None and self._pieces is None:
             self._transport.close()
 
     def _fail(self) -> None:
-        log.exception("node %d: a request from %s failed, closing", self._node.node_id, self._peer)
+        self._warn("a request from %s failed, closing", exc_info=True)
         self.abort()
+
+    def _warn(self, text: str, *reason: str, exc_info: bool = False) -> None:
+        node = self._node
+        node.cluster.warnings.warn(f"node %d: {text}", node.node_id, self._peer, *reason, exc_info=exc_info)
 
     # ---- back-pressure
 
@@ -258,6 +296,8 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._active = self._clock.monotonic()
+        if self._transport is not None:
+            self._write_pieces(self._transport)
         self._serve()
 
     def _read_or_pause(self) -> None:
@@ -277,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
         """Closes the connection if its client has used up one of its time limits."""
         if (reason := self._overdue()) is not None:
             if not self._closing:
-                log.warning("node %d: closing the connection from %s: %s", self._node.node_id, self._peer, reason)
+                self._warn("closing the connection from %s: %s", reason)
             self.abort()
 
     def _overdue(self) -> str | None:
@@ -302,3 +342,21 @@ class Connection(asyncio.BufferedProtocol):
         if over(self._active, limits.connections_max_idle_ms):
             return f"idle for longer than {limits.connections_max_idle_ms} ms"
         return None
+
+
+def _cut(buffers: Frame, size: int) -> Iterator[Buffer]:
+    """The first `size` bytes in pieces of at most _PIECE bytes. Joins small buffers, and copies no large buffer."""
+    small = bytearray()
+    for buffer in buffers:
+        view = memoryview(buffer)[:size]
+        size -= len(view)
+        if len(small) + len(view) <= _PIECE:
+            small += view
+            continue
+        if small:
+            yield small
+            small = bytearray()
+        for at in range(0, len(view), _PIECE):
+            yield view[at : at + _PIECE]
+    if small:
+        yield small

@@ -5,8 +5,8 @@
 A generation begins when every known member has joined, or when the rebalance time-out has passed and the group has
 dropped the members that did not join. Static members (KIP-345) stay until their session ends. Thread: the event loop.
 
-Deviations: the group has no initial rebalance delay, so the first member is alone for a moment and the second member
-makes it rebalance; a session time-out may be as short as 1 ms, where Kafka asks for 6 s by default.
+Deviation: the group has no initial rebalance delay, so the first member is alone for a moment and the second member
+makes it rebalance.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from uuid import uuid4
 
 from kafkabuf.broker.groups.members import Answer, Joining, Member, Members, failed, respond
 from kafkabuf.broker.groups.offsets import GroupOffsets
+from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.waiting.timer import Timeout, Timer
 from kafkabuf.errors import (
+    GroupMaxSizeReachedError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
@@ -29,7 +31,6 @@ from kafkabuf.errors import (
     UnknownMemberIdError,
 )
 
-MAX_SESSION_TIMEOUT = 1800.0
 # How long a new member may wait for its first response: it does not know its id yet, so it cannot send heartbeats.
 NEW_MEMBER_TIMEOUT = 300.0
 NO_GENERATION = -1
@@ -43,14 +44,25 @@ class State(Enum):
 
 
 class Group:
-    def __init__(self, group_id: str, timer: Timer) -> None:
+    kind = "classic"
+
+    def __init__(
+        self,
+        group_id: str,
+        timer: Timer,
+        settings: GroupSettings | None = None,
+        offsets: GroupOffsets | None = None,
+    ) -> None:
         self.group_id = group_id
         self.state = State.EMPTY
         self.generation = 0
         self.protocol_type = ""
         self.protocol = ""
         self.members = Members()
-        self.offsets = GroupOffsets()
+        self.offsets = GroupOffsets() if offsets is None else offsets
+        # The group calls this with each generation that has its assignments, or no members.
+        self.changed: Callable[[], None] = lambda: None
+        self._settings = settings or GroupSettings()
         # Member ids that the group handed out with MEMBER_ID_REQUIRED, until a client joins with the id or the session
         # time-out passes.
         self._promised: dict[str, Timeout] = {}
@@ -58,9 +70,23 @@ class Group:
         # Ends the wait for members to join or to sync.
         self._deadline: Timeout | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    def close(self) -> None:
+        """Ends the timers of an empty group that a group of the other kind replaces."""
+        self._stop_waiting()
+        for promise in self._promised.values():
+            promise.cancel()
+
     # ---- joining
 
     def join(self, request: Joining) -> Answer | Awaitable[Answer]:
+        if (error := self._check_session(request.session_timeout)) is not None:
+            return failed(error, member_id=request.member_id)
+        if self._is_full_for(request.member_id):
+            return self._refuse_surplus(request.member_id)
         if (error := self._check_join(request)) is not None:
             return failed(error, member_id=request.member_id)
         if request.member_id in self._promised:
@@ -75,12 +101,31 @@ class Group:
             return self._promise(request)
         return self._admit(request)
 
+    def _check_session(self, seconds: float) -> KafkaError | None:
+        least, most = self._settings.group_min_session_timeout_ms, self._settings.group_max_session_timeout_ms
+        if least <= round(seconds * 1000) <= most:
+            return None
+        return InvalidSessionTimeoutError(
+            f"the session time-out is {seconds} s: {least} to {most} ms are allowed (group.min.session.timeout.ms, "
+            f"group.max.session.timeout.ms)"
+        )
+
+    def _is_full_for(self, member_id: str) -> bool:
+        """Whether the group has group.max.size members without this one. During a rebalance the members count that have
+        joined."""
+        if self.state is State.EMPTY:
+            return False
+        counted = [member for member in self.members if self.state is not State.PREPARING or member.awaits_join]
+        already = any(member.member_id == member_id for member in counted)
+        return not already and len(counted) >= self._settings.group_max_size
+
+    def _refuse_surplus(self, member_id: str) -> Answer:
+        if member_id in self.members:
+            self._drop(self.members[member_id])
+            self._complete_join_if_all_joined()
+        return failed(GroupMaxSizeReachedError(f"group.max.size is {self._settings.group_max_size}"), member_id="")
+
     def _check_join(self, request: Joining) -> KafkaError | None:
-        if not 0 < request.session_timeout <= MAX_SESSION_TIMEOUT:
-            return InvalidSessionTimeoutError(
-                f"the session time-out is {request.session_timeout} s: more than 0 and at most {MAX_SESSION_TIMEOUT:g} "
-                f"s are allowed"
-            )
         if not request.protocols or not request.protocol_type:
             return InconsistentGroupProtocolError("a member needs a protocol type and at least one protocol")
         differs = request.protocol_type != self.protocol_type or not self.members.common_protocols(request.protocols)
@@ -168,6 +213,7 @@ class Group:
         if not self.members:
             self._stop_waiting()
             self.state, self.protocol = State.EMPTY, ""
+            self.changed()
             return
         self.state = State.COMPLETING
         self.protocol = self.members.elect_protocol()
@@ -243,6 +289,7 @@ class Group:
             member.assignment = assignments.get(member.member_id, b"")
             respond(member.sync, self._synced(member))
             self._renew_session(member)
+        self.changed()
 
     def _synced(self, member: Member) -> Answer:
         return {
@@ -311,7 +358,13 @@ class Group:
     # ---- offsets
 
     def check_commit(
-        self, member_id: str, group_instance_id: str | None, generation: int, *, transactional: bool = False
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation: int,
+        *,
+        transactional: bool = False,
+        knows_epochs: bool = True,
     ) -> KafkaError | None:
         """The error for a commit, or None. A member of this generation may commit unless the group waits for members to
         sync. A client without a generation may commit to an empty group. In a transaction a producer need not name a

@@ -1,23 +1,35 @@
-"""All classic consumer groups of a cluster (Kafka's GroupCoordinator).
+"""All groups of a cluster, classic groups and consumer groups of KIP-848 (Kafka's GroupCoordinator).
 
-The groups belong to the cluster, not to a node, and outlive the coordinating node. Deviations: the cluster keeps groups
-and offsets for ever; a member's host is that of the node that it talks to, which is loopback.
+The groups belong to the cluster, not to a node, and outlive the coordinating node. A group without members becomes a
+group of the other kind when a member of the other protocol joins, and keeps its offsets.
+
+Deviations: the cluster keeps groups and offsets for ever; a member's host is that of the node that it talks to, which
+is loopback; a group with members does not change its kind (Kafka's group.consumer.migration.policy=disabled).
 """
 
 from __future__ import annotations
 
+import logging
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kafkabuf.broker.groups.group import Group, State
+from kafkabuf.broker.groups.consumer_group import ConsumerGroup
+from kafkabuf.broker.groups.consumer_member import ConsumerHeartbeat
+from kafkabuf.broker.groups.group import Group
+from kafkabuf.broker.groups.members import Answer
+from kafkabuf.broker.groups.offsets import GroupOffsets
+from kafkabuf.broker.groups.settings import GroupSettings
+from kafkabuf.broker.groups.subscriptions import Topic
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.errors import (
     GroupIdNotFoundError,
     IllegalGenerationError,
+    InconsistentGroupProtocolError,
     InvalidGroupIdError,
     KafkaError,
+    KafkaStorageError,
     NonEmptyGroupError,
     NotCoordinatorError,
 )
@@ -26,6 +38,11 @@ from kafkabuf.protocol.cursor import MALFORMED, Cursor
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_PARTITIONS = 50
 CONSUMER = "consumer"
+AnyGroup = Group | ConsumerGroup
+# The key of a consumer group's epoch among what the cluster remembers of the group.
+_EPOCH = "epoch"
+
+log = logging.getLogger("kafkabuf.broker")
 
 
 class Node(Protocol):
@@ -46,32 +63,129 @@ def offsets_partition(group_id: str) -> int:
 
 @dataclass(slots=True)
 class Groups:
-    """The cluster stores every change of a group's offsets by `remember`, under the group's name."""
+    """The cluster stores every change of a group's offsets, and the epochs of a consumer group, by `remember`, under
+    the group's name. `topics` returns the topics that exist, by name. `configs` returns the settings of a single group.
+    Classic groups call `changed` with each generation; `deleted` gets the name of one that is gone."""
 
     timer: Timer
+    settings: GroupSettings = field(default_factory=GroupSettings)
+    topics: Callable[[], Mapping[str, Topic]] = dict
     remember: Callable[[tuple[str | int, ...], Any], None] = lambda key, value: None
-    _by_id: dict[str, Group] = field(default_factory=dict)
+    configs: Callable[[str], Mapping[str, str]] = lambda group_id: {}
+    changed: Callable[[Group], None] = lambda group: None
+    deleted: Callable[[str], None] = lambda group_id: None
+    _by_id: dict[str, AnyGroup] = field(default_factory=dict)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[AnyGroup]:
         return iter(self._by_id.values())
 
-    def find(self, group_id: str) -> Group | None:
+    def find(self, group_id: str) -> AnyGroup | None:
         return self._by_id.get(group_id)
 
-    def get(self, group_id: str) -> Group:
-        """The group of this name. The first call makes it."""
+    def get(self, group_id: str) -> AnyGroup:
+        """The group of this name. The first call makes a classic group."""
         if group_id not in self._by_id:
-            group = self._by_id[group_id] = Group(group_id, self.timer)
-            group.offsets.remember = lambda key, value: self.remember((group_id, *key), value)
+            self._by_id[group_id] = self._new_classic_group(group_id, self._offsets(group_id))
         return self._by_id[group_id]
 
-    def existing(self, group_id: str) -> Group:
+    def _offsets(self, group_id: str) -> GroupOffsets:
+        """The offsets of the group, whatever its kind; new offsets for a group that does not exist."""
+        if (group := self._by_id.get(group_id)) is not None:
+            return group.offsets
+        return GroupOffsets(lambda key, value: self.remember((group_id, *key), value))
+
+    def existing(self, group_id: str) -> AnyGroup:
         """The group of this name. Raises GroupIdNotFoundError if there is no such group."""
         if (group := self._by_id.get(group_id)) is None:
             raise GroupIdNotFoundError(f"Group {group_id} not found.")
         return group
 
-    def committing(self, group_id: str, generation: int, missing: type[KafkaError] = IllegalGenerationError) -> Group:
+    def restore(self, group_id: str, key: tuple[Any, ...], value: Any) -> None:
+        """Takes over what the cluster has remembered."""
+        if key == (_EPOCH,):
+            group = self._by_id[group_id] = self._new_consumer_group(group_id)
+            group.epoch = group.assignment_epoch = value
+        else:
+            self.get(group_id).offsets.restore(key, value)
+
+    # ---- classic groups
+
+    def joining(self, group_id: str) -> Group:
+        """The group for a member of the classic protocol. Raises InconsistentGroupProtocolError if the group has
+        members of the other protocol."""
+        group = self.get(group_id)
+        if isinstance(group, Group):
+            return group
+        if not group.is_empty:
+            raise InconsistentGroupProtocolError(f"group {group_id!r} has members with group.protocol=consumer")
+        classic = self._by_id[group_id] = self._new_classic_group(group_id, group.offsets)
+        self._remember_epoch(group_id, None)
+        return classic
+
+    def _new_classic_group(self, group_id: str, offsets: GroupOffsets) -> Group:
+        group = Group(group_id, self.timer, self.settings, offsets)
+        group.changed = lambda: self.changed(group)
+        return group
+
+    def classic(self, group_id: str) -> Group | None:
+        group = self._by_id.get(group_id)
+        return group if isinstance(group, Group) else None
+
+    # ---- consumer groups
+
+    def consumer(self, group_id: str) -> ConsumerGroup:
+        """Raises GroupIdNotFoundError if there is no consumer group of this name."""
+        group = self.existing(group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
+        return group
+
+    def heartbeat(self, group_id: str, beat: ConsumerHeartbeat) -> Answer:
+        """Handles the heartbeat of a consumer. The first member makes the group, or takes over a classic group without
+        members."""
+        group = self._by_id.get(group_id)
+        if not beat.joins:
+            return self.consumer(group_id).heartbeat(beat)
+        if isinstance(group, ConsumerGroup):
+            return group.heartbeat(beat)
+        if group is not None and not group.is_empty:
+            raise GroupIdNotFoundError(f"group {group_id!r} has members with group.protocol=classic")
+        new = self._new_consumer_group(group_id)
+        answer = new.heartbeat(beat)
+        if group is not None:
+            group.close()
+            self.deleted(group_id)
+        self._by_id[group_id] = new
+        return answer
+
+    def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(
+            group_id,
+            self.timer,
+            self.settings,
+            self.topics,
+            self._offsets(group_id),
+            lambda epoch: self._remember_epoch(group_id, epoch),
+            lambda: self.configs(group_id),
+        )
+
+    def _remember_epoch(self, group_id: str, epoch: int | None) -> None:
+        try:
+            self.remember((group_id, _EPOCH), epoch)
+        except KafkaStorageError as error:
+            log.warning("group %r may begin with an older epoch after a restart: %s", group_id, error)
+
+    def topics_changed(self) -> None:
+        """Call this when topics or partitions were created or deleted."""
+        for group in self._by_id.values():
+            if isinstance(group, ConsumerGroup):
+                group.topics_changed()
+
+    # ---- both
+
+    def committing(
+        self, group_id: str, generation: int, missing: type[KafkaError] = IllegalGenerationError
+    ) -> AnyGroup:
         """The group for a commit of offsets. A commit without generation makes the group if it does not exist; a commit
         with a generation then raises `missing`."""
         if group_id not in self._by_id and generation >= 0:
@@ -80,9 +194,15 @@ class Groups:
 
     def delete(self, group_id: str) -> None:
         """Deletes the group and its offsets. Raises NonEmptyGroupError while the group has members."""
-        if self.existing(group_id).state is not State.EMPTY:
+        group = self.existing(group_id)
+        if not group.is_empty:
             raise NonEmptyGroupError(f"group {group_id!r} has members")
-        self._by_id.pop(group_id).offsets.clear()
+        del self._by_id[group_id]
+        if isinstance(group, ConsumerGroup):
+            self._remember_epoch(group_id, None)
+        group.offsets.clear()
+        if isinstance(group, Group):
+            self.deleted(group_id)
 
     def forget_topic(self, name: str) -> None:
         """Drops every group's offsets of a deleted topic."""
@@ -104,9 +224,11 @@ def check_coordinator(node: Node, group_id: str, *, named: bool = True) -> Kafka
     return None
 
 
-def subscribed_topics(group: Group) -> set[str]:
-    """The topics in the metadata of a consumer group's members; empty for groups of another kind. Malformed metadata
-    counts as no topics (Kafka's ClassicGroup.computeSubscribedTopics)."""
+def subscribed_topics(group: AnyGroup) -> set[str]:
+    """The topics that a group of consumers reads; empty for groups of another kind. A classic group has them in the
+    metadata of its members; malformed metadata counts as no topics (Kafka's ClassicGroup.computeSubscribedTopics)."""
+    if isinstance(group, ConsumerGroup):
+        return group.subscribed_topics()
     if group.protocol_type != CONSUMER or not group.protocol:
         return set()
     return {topic for member in group.members for topic in _topics(member.metadata(group.protocol))}

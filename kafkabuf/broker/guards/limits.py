@@ -10,6 +10,8 @@ from kafkabuf.errors import ConfigError
 MAX_UNAUTHENTICATED = 512 * 1024
 # The largest request without records: each of its bytes may become an object of 100 bytes. A deviation from Kafka.
 MAX_WITHOUT_RECORDS = 1024 * 1024
+# Kafka's fetch.max.bytes of the broker, its default: no client gets more records in one response, whatever it asks for.
+FETCH_MAX_BYTES = 57_671_680
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hmac
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -88,6 +89,10 @@ class OAuthBearer:
         except Exception as error:  # the validator is the user's: any exception refuses the token
             self._problem = f"the token is refused: {error}"
             return json.dumps({"status": "invalid_token"}).encode()
+        if self.expires_at is not None and math.isnan(self.expires_at):
+            raise SaslAuthenticationError(
+                f"OAUTHBEARER: the validator says that the token expires at {self.expires_at}"
+            )
         if match[1] not in (None, "", name):
             raise SaslAuthenticationError(f"OAUTHBEARER: the token belongs to {name}, not to {match[1]}")
         self.principal = name
@@ -97,24 +102,36 @@ class OAuthBearer:
 def unsecured_tokens(clock: Clock) -> TokenValidator:
     """Accepts unsigned JWTs (`"alg": "none"`), which anybody can make: for tests, as Kafka's default validator is.
 
-    The claim sub is the principal. The time exp must be in the future, iat must not be.
+    The claim sub is the principal. The time exp must be in the future, iat and nbf must not be. Python reads Infinity
+    and NaN, which JSON does not have: a token with one of these as its end would never expire.
     """
 
     def validate(token: str) -> tuple[str, float]:
         head, claims, signature = _parts(token)
         if head.get("alg") != "none" or signature:
             raise ValueError('the token is signed, but this broker takes only unsigned tokens ("alg": "none")')
-        name, expires, issued = claims.get("sub"), claims.get("exp"), claims.get("iat", 0)
-        if not (
-            isinstance(name, str) and name and isinstance(expires, int | float) and isinstance(issued, int | float)
-        ):
-            raise ValueError("the token needs the claims sub (a text) and exp (a number); iat must be a number")
+        name = claims.get("sub")
+        times = [_seconds(claims, "exp", None), _seconds(claims, "iat", 0), _seconds(claims, "nbf", 0)]
+        if not (isinstance(name, str) and name) or None in times:
+            raise ValueError("the token needs the claims sub (a text) and exp (a number); iat and nbf must be numbers")
+        expires, issued, not_before = (time or 0.0 for time in times)
         now = clock.time_ms() / 1000
-        if expires <= now or issued > now:
-            raise ValueError(f"the token is valid from {issued} to {expires}, the time is {now:.0f}")
-        return name, float(expires)
+        if expires <= now or max(issued, not_before) > now:
+            raise ValueError(f"the token is valid from {max(issued, not_before)} to {expires}, the time is {now:.0f}")
+        return name, expires
 
     return validate
+
+
+def _seconds(claims: dict[str, Any], name: str, default: float | None) -> float | None:
+    """A claim that is a time; None if the claim is no finite number."""
+    value = claims.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number of more than 308 digits
+        return None
 
 
 def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], str]:

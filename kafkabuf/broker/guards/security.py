@@ -1,4 +1,7 @@
-"""`Security`: which clients may connect to an embedded cluster, and how. All nodes use one security protocol."""
+"""`Security`: which clients may connect to an embedded cluster, and how, and whether it has ACLs.
+
+All nodes use one security protocol.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,10 @@ class Security:
             seconds since the epoch when the token expires), and raises to refuse the token. The cluster's thread calls
             it. "unsecured" accepts unsigned JWTs, which anybody can make.
         connections_max_reauth_ms: how long an authentication is valid (KIP-368). 0: as long as the token, or for ever.
+        authorizer: whether the cluster has ACLs, which say what each client may do (Kafka's StandardAuthorizer). Off,
+            every client may do everything.
+        super_users: principals such as User:admin, who may do everything whatever the ACLs say.
+        allow_everyone_if_no_acl_found: whether everybody may use a resource without any ACL. Off, nobody may.
 
     Raises ConfigError for settings that do not go together, and for files that are not valid.
     """
@@ -49,6 +56,9 @@ class Security:
     sasl_mechanisms: Sequence[str] = ()
     oauth_validator: TokenValidator | Literal["unsecured"] | None = None
     connections_max_reauth_ms: int = 0
+    authorizer: bool = False
+    super_users: Sequence[str] = ()
+    allow_everyone_if_no_acl_found: bool = False
 
     def __post_init__(self) -> None:
         possible = BY_PASSWORD * bool(self.users) + ("OAUTHBEARER",) * (self.oauth_validator is not None)
@@ -67,6 +77,16 @@ class Security:
         if self.connections_max_reauth_ms < 0:
             raise ConfigError(f"connections_max_reauth_ms={self.connections_max_reauth_ms}: 0 and above are allowed")
         self._check_tls()
+        self._check_authorizer()
+
+    def _check_authorizer(self) -> None:
+        principals = (self.super_users,) if isinstance(self.super_users, str) else tuple(self.super_users)
+        object.__setattr__(self, "super_users", principals)
+        for principal in principals:
+            if ":" not in principal:
+                raise ConfigError(f"super_users: {principal!r} is not of the form Type:name, such as User:admin")
+        if not self.authorizer and (principals or self.allow_everyone_if_no_acl_found):
+            raise ConfigError("super_users and allow_everyone_if_no_acl_found need authorizer=True")
 
     def _check_tls(self) -> None:
         if self.ssl_client_auth not in _CLIENT_AUTH:

@@ -41,15 +41,15 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 NO_TIMESTAMP = -1
 
-_CRC_AT = 17
+CRC_AT = 17
 _NEWEST_AT = 35
 
 _BASE = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
-_CRC = struct.Struct(">I")
+CRC = struct.Struct(">I")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BatchInfo:
     """The facts of a batch that the log keeps beside its bytes. Its records have the offsets base to base + `count` -
     1."""
@@ -115,6 +115,11 @@ def stamp(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
     _EPOCH.pack_into(batch, OVERHEAD, leader_epoch)
 
 
+def is_transactional(batch: Data) -> bool:
+    """Whether the bytes of a Produce request begin with a batch of a transaction, which need not be whole."""
+    return len(batch) > ATTRIBUTES_AT + 1 and batch[MAGIC_AT] == 2 and bool(batch[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+
+
 def has_append_time(batch: Data) -> bool:
     """Whether the header of a magic 2 batch says that the leader set the timestamps."""
     return batch[MAGIC_AT] == 2 and bool(batch[ATTRIBUTES_AT + 1] & LOG_APPEND_TIME)
@@ -125,4 +130,4 @@ def stamp_timestamps(batch: bytearray, newest: int, append_time: bool) -> None:
     readers take `newest` for the timestamp of every record."""
     batch[ATTRIBUTES_AT + 1] = batch[ATTRIBUTES_AT + 1] & ~LOG_APPEND_TIME | LOG_APPEND_TIME * append_time
     _BASE.pack_into(batch, _NEWEST_AT, newest)
-    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+    CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))

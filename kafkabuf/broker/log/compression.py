@@ -1,96 +1,205 @@
-"""Decompression, where the broker must read the records: magic 1 wrappers, lookups by timestamp, verification.
+"""Decompression, where the broker must read the records: magic 1 wrappers, lookups by timestamp, verification,
+cleaning. The cleaner also compresses the records that it keeps.
 
 Otherwise the broker stores and serves a magic 2 batch as the client compressed it.
+
+What a batch may cost is bounded by its topic and by memory, not by its compression ratio, which is high for JSON. The
+records of a batch may take 32 times the topic's max.message.bytes (32 MiB by default), however small they were
+compressed. gzip, and snappy in blocks, are unpacked piece by piece. lz4, zstd and a block of snappy are unpacked at
+once, into at most 48 MiB, or eight times the bytes that the client has sent. A frame or block that announces more is
+refused before it is unpacked.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from mmap import mmap
 
 import cramjam
 
 from kafkabuf.errors import CorruptMessageError, UnsupportedCompressionTypeError
 
+Data = bytes | bytearray | memoryview
+
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
-# Compressed bytes of a client may become this large, or this many times their size. The limit stops a compression bomb.
-_MAX_UNPACKED = 4 * 1024 * 1024
-_MAX_RATIO = 8
+# How many times max.message.bytes the records of a batch may take.
+_GROWTH = 32
+# What is unpacked at once may take so many bytes, or so many times the compressed bytes.
+_MEMORY = 48 * 1024 * 1024
+_MEMORY_RATIO = 8
 _FIRST_ROOM = 64 * 1024
+# gzip reads and writes pieces of at most this size.
+_PIECE = 256 * 1024
 # The frame that Java's SnappyOutputStream writes: this magic, two versions, then blocks of [length | raw snappy].
 _XERIAL = b"\x82SNAPPY\0"
+_LZ4_MAGIC = bytes.fromhex("04224d18")
+_LZ4_HAS_SIZE = 0x08
+_ZSTD_MAGIC = bytes.fromhex("28b52ffd")
+_ZSTD_ONE_SEGMENT = 0x20
+_XERIAL_VERSIONS = bytes((0, 0, 0, 1, 0, 0, 0, 1))
+_XERIAL_BLOCK = 32 * 1024
+# The head of an LZ4 frame of independent blocks of 64 KiB: Java reads no other kind of block. cramjam's frames have
+# blocks that depend on each other.
+_LZ4_HEAD = bytes((0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82))
+_LZ4_BLOCK = 64 * 1024
+_LZ4_AS_IT_IS = 1 << 31
 
 
-def max_unpacked(size: int) -> int:
-    """The most bytes that `size` compressed bytes may become."""
-    return max(_MAX_UNPACKED, _MAX_RATIO * size)
+def max_unpacked(codec: int, size: int, max_message_bytes: int) -> int:
+    """The most bytes that `size` compressed bytes may become, in a topic with this max.message.bytes."""
+    most = _GROWTH * max(size, max_message_bytes)
+    return min(most, _at_once(size)) if codec in (LZ4, ZSTD) else most
 
 
-def decompress(codec: int, data: bytes, max_size: int | None = None) -> bytes | bytearray:
-    """Raises CorruptMessageError if the codec cannot read `data` or `data` becomes more than `max_size` bytes (None:
-    `max_unpacked`), UnsupportedCompressionTypeError if the codec is unknown."""
+def _at_once(size: int) -> int:
+    """The most bytes that `size` compressed bytes may become at once."""
+    return max(_MEMORY, _MEMORY_RATIO * size)
+
+
+def unpack(codec: int, data: Data, most: int) -> Iterator[Data]:
+    """The unpacked bytes in pieces. Raises CorruptMessageError if the codec cannot read `data` or `data` becomes more
+    than `most` bytes, UnsupportedCompressionTypeError if the codec is unknown."""
     if codec == NONE:
-        return data
+        yield data
+        return
+    if codec not in _UNPACK:
+        raise UnsupportedCompressionTypeError(f"compression type {codec} is unknown")
     try:
-        return _unpack(codec, data, max_unpacked(len(data)) if max_size is None else max_size)
-    except UnsupportedCompressionTypeError:
-        raise
+        yield from _UNPACK[codec](data, most)
     except Exception as error:  # each library has its own errors; to a broker all mean the same
         raise CorruptMessageError(f"{len(data)} bytes are not valid {NAMES[codec]}, or too large: {error}") from error
 
 
-def _unpack(codec: int, data: bytes, max_size: int) -> bytes | bytearray:
-    if codec == GZIP:
-        return _gunzip(data, max_size)
-    if codec == SNAPPY:
-        return _unsnappy(data, max_size)
-    if codec == LZ4:
-        return _decompress_into(cramjam.lz4.decompress_into, data, max_size)
-    if codec == ZSTD:
-        return _decompress_into(cramjam.zstd.decompress_into, data, max_size)
-    raise UnsupportedCompressionTypeError(f"compression type {codec} is unknown")
-
-
-def _decompress_into(decompress_into: Callable[[bytes, bytearray], int], data: bytes, max_size: int) -> bytearray:
-    """For libraries that fill a given buffer. The buffer grows until the output fits or it has `max_size` bytes."""
-    size = min(max_size, max(4 * len(data), _FIRST_ROOM))
-    while True:
-        room = bytearray(size)
-        try:
-            del room[decompress_into(data, room) :]
-            return room
-        except cramjam.DecompressionError:
-            if size == max_size:
-                raise
-        size = min(max_size, 4 * size)
-
-
-def _gunzip(data: bytes, max_size: int) -> bytes:
-    unpacker = zlib.decompressobj(wbits=31)
-    unpacked = unpacker.decompress(data, max_size + 1)
-    if not unpacker.eof or len(unpacked) > max_size:
-        raise ValueError(f"the stream is cut short, or becomes more than {max_size} bytes")
+def decompress(codec: int, data: Data, most: int) -> Data:
+    """The unpacked bytes. Raises what `unpack` raises."""
+    pieces = unpack(codec, data, most)
+    first, second = next(pieces, b""), next(pieces, None)
+    if second is None:
+        return first
+    unpacked = bytearray(first) + second
+    for piece in pieces:
+        unpacked += piece
     return unpacked
 
 
-def _unsnappy(data: bytes, max_size: int) -> bytes:
-    if not data.startswith(_XERIAL):
-        return _unsnappy_block(data, max_size)
-    blocks, position = [], len(_XERIAL) + 8
+# ---- gzip
+
+
+def _gunzip(data: Data, most: int) -> Iterator[Data]:
+    unpacker = zlib.decompressobj(wbits=31)
+    for at in range(0, len(data), _PIECE):
+        rest, full = data[at : at + _PIECE], True
+        while (rest or full) and not unpacker.eof:
+            piece = unpacker.decompress(rest, _PIECE)
+            rest, full = unpacker.unconsumed_tail, len(piece) == _PIECE
+            most = _take(most, len(piece))
+            yield piece
+    if not unpacker.eof:
+        raise ValueError("the stream is cut short")
+
+
+def _take(most: int, size: int) -> int:
+    """What is left of `most` bytes."""
+    if size > most:
+        raise ValueError(f"a piece becomes {size} bytes, at most {most} are allowed")
+    return most - size
+
+
+# ---- snappy
+
+
+def _unsnappy(data: Data, most: int) -> Iterator[Data]:
+    if data[: len(_XERIAL)] != _XERIAL:
+        yield _unsnappy_block(data, most)
+        return
+    position = len(_XERIAL) + 8
     while position < len(data):
         (size,) = struct.unpack_from(">i", data, position)
         position += 4
         if not 0 <= size <= len(data) - position:
             raise ValueError(f"a block says {size} bytes, {len(data) - position} are left")
-        blocks.append(_unsnappy_block(data[position : position + size], max_size))
-        max_size -= len(blocks[-1])
+        block = _unsnappy_block(data[position : position + size], most)
+        most -= len(block)
+        yield block
         position += size
-    return b"".join(blocks)
 
 
-def _unsnappy_block(data: bytes, max_size: int) -> bytes:
-    if (size := cramjam.snappy.decompress_raw_len(data)) > max_size:
-        raise ValueError(f"a block becomes {size} bytes, at most {max_size} are allowed")
-    return bytes(cramjam.snappy.decompress_raw(data))
+def _unsnappy_block(data: Data, most: int) -> memoryview:
+    """Each block announces its size."""
+    _take(min(most, _at_once(len(data))), cramjam.snappy.decompress_raw_len(data))
+    return memoryview(cramjam.snappy.decompress_raw(data))
+
+
+# ---- lz4, zstd
+
+
+def _unlz4(data: Data, most: int) -> Iterator[Data]:
+    if data[:4] == _LZ4_MAGIC and len(data) > 14 and data[4] & _LZ4_HAS_SIZE:
+        _take(most, int.from_bytes(data[6:14], "little"))
+    yield _unpack_at_once(cramjam.lz4.decompress_into, data, most)
+
+
+def _unzstd(data: Data, most: int) -> Iterator[Data]:
+    if data[:4] == _ZSTD_MAGIC and len(data) > 5:
+        _take(most, _zstd_size(data))
+    yield _unpack_at_once(cramjam.zstd.decompress_into, data, most)
+
+
+def _zstd_size(data: Data) -> int:
+    """The content size that the header of a zstd frame announces; 0 if it announces none (RFC 8878, 3.1.1.1)."""
+    descriptor = data[4]
+    one_segment = bool(descriptor & _ZSTD_ONE_SEGMENT)
+    size = (int(one_segment), 2, 4, 8)[descriptor >> 6]
+    at = 5 + (not one_segment) + (0, 1, 2, 4)[descriptor & 3]
+    return int.from_bytes(data[at : at + size], "little") + (256 if size == 2 else 0)
+
+
+def _unpack_at_once(decompress_into: Callable[[Data, bytearray | mmap], int], data: Data, most: int) -> memoryview:
+    """For libraries that fill a given buffer. Most batches fit a small one. The pages of the large buffer take memory
+    only as the library writes to them."""
+    small = bytearray(min(most, max(4 * len(data), _FIRST_ROOM)))
+    try:
+        return memoryview(small)[: decompress_into(data, small)]
+    except cramjam.DecompressionError:
+        if len(small) == most:
+            raise
+    del small
+    large = mmap(-1, most)
+    return memoryview(large)[: decompress_into(data, large)]
+
+
+_UNPACK: dict[int, Callable[[Data, int], Iterator[Data]]] = {
+    GZIP: _gunzip,
+    SNAPPY: _unsnappy,
+    LZ4: _unlz4,
+    ZSTD: _unzstd,
+}
+
+
+def compress(codec: int, data: bytes | bytearray) -> bytes | bytearray:
+    """Bytes that Kafka's clients can decompress."""
+    if codec == GZIP:
+        packer = zlib.compressobj(wbits=31)
+        return packer.compress(data) + packer.flush()
+    if codec == SNAPPY:
+        blocks = [bytes(cramjam.snappy.compress_raw(piece)) for piece in _pieces(data, _XERIAL_BLOCK)]
+        return _XERIAL + _XERIAL_VERSIONS + b"".join(struct.pack(">i", len(block)) + block for block in blocks)
+    if codec == LZ4:
+        return _LZ4_HEAD + b"".join(map(_lz4_block, _pieces(data, _LZ4_BLOCK))) + bytes(4)
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(data))
+    return data
+
+
+def _pieces(data: bytes | bytearray, size: int) -> Iterator[bytes]:
+    return (bytes(data[start : start + size]) for start in range(0, len(data), size))
+
+
+def _lz4_block(piece: bytes) -> bytes:
+    packed = bytes(cramjam.lz4.compress_block(piece, store_size=False))
+    if len(packed) < len(piece):
+        return struct.pack("<I", len(packed)) + packed
+    return struct.pack("<I", len(piece) | _LZ4_AS_IT_IS) + piece

@@ -18,11 +18,11 @@ UNBOUNDED_MS = _INT64
 class LogConfig:
     """With -1, `retention_bytes` and `retention_ms` keep everything.
 
-    On disk a file has at most `segment_bytes`, and the log is flushed after `flush_messages` records; in memory neither
-    setting has an effect.
+    On disk a file has at most `segment_bytes`, and the log is flushed after `flush_messages` records. In memory
+    `flush_messages` has no effect, and only the log of a topic with `compact` has segments. The settings with
+    `compaction` and `clean` are those of the cleaner (cleaning/cleaner.py).
 
-    Deviations: by default nothing expires; segments may be smaller than 1 MiB; the broker does not compact logs, so a
-    cleanup.policy without `delete` keeps everything.
+    Deviations: by default nothing expires; segments may be smaller than 1 MiB; segment.jitter.ms has no effect.
     """
 
     retention_bytes: int = UNLIMITED
@@ -30,16 +30,34 @@ class LogConfig:
     segment_bytes: int = 1 << 30
     flush_messages: int = _INT64
     delete: bool = True
+    compact: bool = False
+    segment_ms: int = 604_800_000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _INT64
+    delete_retention_ms: int = 86_400_000
+
+    @property
+    def max_segment_ms(self) -> int:
+        """The age at which a segment ends."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     @classmethod
     def of(cls, configs: Mapping[str, str], retention_bytes: int | None = None) -> LogConfig:
         """Raises InvalidConfigError for a value that is not valid. `retention_bytes` is the cluster's default."""
         return cls(
-            int_config(configs, "retention.bytes", UNLIMITED if retention_bytes is None else retention_bytes, -1),
+            # Every negative size means that the log has no limit.
+            max(int_config(configs, "retention.bytes", UNLIMITED if retention_bytes is None else retention_bytes), -1),
             int_config(configs, "retention.ms", UNLIMITED, -1),
-            int_config(configs, "segment.bytes", 1 << 30, 14, _INT32),
+            _segment_bytes(configs),
             int_config(configs, "flush.messages", _INT64, 1),
             "delete" in _policies(configs),
+            "compact" in _policies(configs),
+            int_config(configs, "segment.ms", 604_800_000, 1),
+            float(configs.get("min.cleanable.dirty.ratio", 0.5)),
+            int_config(configs, "min.compaction.lag.ms", 0, 0),
+            int_config(configs, "max.compaction.lag.ms", _INT64, 1),
+            int_config(configs, "delete.retention.ms", 86_400_000, 0),
         )
 
 
@@ -80,9 +98,16 @@ def int_config(
     return value
 
 
+def _segment_bytes(configs: Mapping[str, str]) -> int:
+    """internal.segment.bytes overrides segment.bytes, and may be as small as Kafka's own tests want it."""
+    internal = int_config(configs, "internal.segment.bytes", 0)
+    return max(internal, 14) if internal else int_config(configs, "segment.bytes", 1 << 30, 14, _INT32)
+
+
 def _policies(configs: Mapping[str, str]) -> set[str]:
     policies = configs.get("cleanup.policy", "delete")
-    names = {name.strip() for name in policies.split(",")}
+    # An empty list is legal: the log keeps everything.
+    names = {name.strip() for name in policies.split(",")} - {""}
     if not names <= {"delete", "compact"}:
         raise InvalidConfigError(f"cleanup.policy={policies!r}: delete, compact or both are allowed")
     return names

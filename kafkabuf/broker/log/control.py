@@ -12,13 +12,24 @@ import struct
 from dataclasses import dataclass
 
 from kafkabuf.broker.crc import crc32c
-from kafkabuf.broker.log.batch import ATTRIBUTES_AT, CONTROL, HEADER, OVERHEAD, TRANSACTIONAL
+from kafkabuf.broker.log.batch import (
+    ATTRIBUTES_AT,
+    CONTROL,
+    CRC,
+    CRC_AT,
+    HEADER,
+    HEADER_SIZE,
+    OVERHEAD,
+    TRANSACTIONAL,
+)
+from kafkabuf.broker.log.varint import read_varint
 
-_CRC = struct.Struct(">I")
-_CRC_AT = 17
 # Length, attributes, timestamp delta, offset delta; key of 4 bytes; value of 6; no headers.
 _RECORD = struct.Struct(">4s b hh b hi b")
 _HEAD = bytes((32, 0, 0, 0))
+_KEY_AND_VALUE = struct.Struct(">b hh b hi b")
+# A timestamp delta takes up to ten bytes: the cleaner may have changed it.
+_LONGEST = 16 + _KEY_AND_VALUE.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +42,16 @@ class Marker:
     committed: bool
 
 
-def read_marker(batch: bytes | bytearray | memoryview) -> Marker:
-    """The control record of a batch that `control_batch` made."""
+def read_marker(batch: bytes | bytearray | memoryview) -> Marker | None:
+    """The control record of a batch that `control_batch` made; None if the cleaner has left only its header."""
     fields = HEADER.unpack_from(batch)
-    *_, committed, _, _, coordinator_epoch, _ = _RECORD.unpack_from(batch, HEADER.size)
+    if not fields[-1]:
+        return None
+    record = bytes(batch[HEADER_SIZE : HEADER_SIZE + _LONGEST])
+    _, at = read_varint(record, 0)
+    _, at = read_varint(record, at + 1)
+    _, at = read_varint(record, at)
+    _, _, committed, _, _, coordinator_epoch, _ = _KEY_AND_VALUE.unpack_from(record, at)
     return Marker(fields[9], fields[10], coordinator_epoch, bool(committed))
 
 
@@ -59,5 +76,5 @@ def control_batch(marker: Marker, timestamp: int) -> bytearray:
         -1,
         1,
     )
-    _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[ATTRIBUTES_AT:]))
+    CRC.pack_into(out, CRC_AT, crc32c(memoryview(out)[ATTRIBUTES_AT:]))
     return out

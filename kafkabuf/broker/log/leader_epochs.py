@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from typing import Protocol
 
 NO_EPOCH = -1
 NO_OFFSET = -1
 
 
-class LeaderEpochs:
-    """`entries`: (epoch, first offset), both rising. The log owns it: `end_offset` returns the log's end, and `save`
-    stores the entries before each change."""
+class Segments(Protocol):
+    """What the epochs need of the log's segments. `save_epochs` stores the entries before each change."""
 
-    def __init__(
-        self,
-        entries: list[tuple[int, int]],
-        end_offset: Callable[[], int],
-        save: Callable[[list[tuple[int, int]]], None],
-    ) -> None:
+    @property
+    def end_offset(self) -> int: ...
+    def save_epochs(self, entries: list[tuple[int, int]]) -> None: ...
+
+
+class LeaderEpochs:
+    """`entries`: (epoch, first offset), both rising. The log owns it."""
+
+    __slots__ = ("_segments", "entries")
+
+    def __init__(self, entries: list[tuple[int, int]], segments: Segments) -> None:
         self.entries = entries
-        self._end_offset = end_offset
-        self._save = save
+        self._segments = segments
 
     @property
     def latest(self) -> int:
@@ -44,7 +47,7 @@ class LeaderEpochs:
         if epoch == NO_EPOCH or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.latest:
-            return epoch, self._end_offset()
+            return epoch, self._segments.end_offset
         index = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
         return self.entries[index - 1][0] if index else epoch, self.entries[index][1]
 
@@ -59,5 +62,5 @@ class LeaderEpochs:
             self._set([(self.entries[index - 1][0], start_offset), *self.entries[index:]])
 
     def _set(self, entries: list[tuple[int, int]]) -> None:
-        self._save(entries)
+        self._segments.save_epochs(entries)
         self.entries = entries

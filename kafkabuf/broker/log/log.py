@@ -6,6 +6,7 @@ batch never changes, so responses and the logs of other copies may refer to its 
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import islice
@@ -15,11 +16,13 @@ from kafkabuf.broker.log.config import UNLIMITED, LogConfig
 from kafkabuf.broker.log.control import Marker, control_batch, read_marker
 from kafkabuf.broker.log.leader_epochs import LeaderEpochs
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
-from kafkabuf.broker.log.records import read_records
+from kafkabuf.broker.log.records import MAX_MESSAGE_BYTES, first_at
 from kafkabuf.broker.log.storage.batches import NO_LIMIT, Head, Segments, StoredBatch, heads, read_head
 from kafkabuf.broker.log.storage.memory import MemorySegments
 from kafkabuf.clock import Clock, SystemClock
-from kafkabuf.errors import OffsetOutOfRangeError
+from kafkabuf.errors import KafkaStorageError, OffsetOutOfRangeError
+
+log = logging.getLogger("kafkabuf.broker")
 
 _DEFAULTS = LogConfig()
 
@@ -29,7 +32,9 @@ class PartitionLog:
 
     Retention drops whole batches in memory and whole segments on disk, never above the high watermark. Retention by
     bytes never drops the last batch or segment. DeleteRecords may leave a batch of which readers get
-    only the end. `config` may be replaced at any time.
+    only the end. The cleaner (cleaning/) drops records of a compacted topic: then offsets have gaps. It has cleaned the
+    log up to `clean_offset`. `replicated_offset` is the high watermark of an earlier run. `config` may be replaced at
+    any time.
 
     Every method that changes the log raises KafkaStorageError if the disk refuses, and leaves the log as it was.
     """
@@ -42,10 +47,19 @@ class PartitionLog:
         self.segments: Segments = segments or MemorySegments()
         self.log_start_offset = self.segments.start_offset
         self.end_offset = self.segments.end_offset
-        self.leader_epochs = LeaderEpochs(self.segments.epochs(), lambda: self.end_offset, self.segments.save_epochs)
-        self.producers = ProducerStates()
+        self.leader_epochs = LeaderEpochs(self.segments.epochs(), self.segments)
+        # None until a producer has state: a cluster may have thousands of empty logs.
+        self._producers: ProducerStates | None = None
+        self.clean_offset = 0
+        self.replicated_offset = 0
         self._high_watermark: int | None = None
         self._rebuild()
+
+    @property
+    def producers(self) -> ProducerStates:
+        if self._producers is None:
+            self._producers = ProducerStates()
+        return self._producers
 
     @property
     def high_watermark(self) -> int:
@@ -57,7 +71,11 @@ class PartitionLog:
     def high_watermark(self, offset: int) -> None:
         if offset != self._high_watermark:
             self._high_watermark = offset
-            self.producers.replicated(offset)
+            self._replicated(offset)
+
+    def _replicated(self, high_watermark: int) -> None:
+        if self._producers is not None:
+            self._producers.replicated(high_watermark)
 
     @property
     def last_stable_offset(self) -> int:
@@ -65,7 +83,8 @@ class PartitionLog:
 
         The oldest transaction without a control record below the high watermark begins here.
         """
-        unstable, high_watermark = self.producers.first_unstable_offset, self.high_watermark
+        high_watermark = self.high_watermark
+        unstable = None if self._producers is None else self._producers.first_unstable_offset
         return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
 
     @property
@@ -97,11 +116,11 @@ class PartitionLog:
 
     def append_as_follower(self, data: Data) -> None:
         """Appends whole batches from a leader's `read`. Offsets and epochs stay, the bytes are shared, and the state of
-        producers follows from the batches. Raises OffsetOutOfRangeError for a batch that does not begin at
-        `end_offset`; the log keeps the batches before it."""
+        producers follows from the batches. Raises OffsetOutOfRangeError for a batch that begins before `end_offset`;
+        the log keeps the batches before it."""
         now_ms = self.clock.time_ms()
         for at, head in heads(data, self.end_offset):
-            if head.base_offset != self.end_offset:
+            if head.base_offset < self.end_offset:
                 raise OffsetOutOfRangeError(f"the batch begins at offset {head.base_offset}, {self.end_offset} is next")
             kept = data if head.size == len(data) else memoryview(data)[at : at + head.size]
             self._keep(
@@ -111,8 +130,8 @@ class PartitionLog:
         self._appended()
 
     def _keep(self, batch: StoredBatch) -> None:
-        if self.segments.full(batch, self.config.segment_bytes):
-            self.segments.roll(self.producers)
+        if self.segments.full(batch, self.config, self.clock):
+            self.roll()
         self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
         self.segments.append(batch)
         self.end_offset = batch.last_offset + 1
@@ -120,7 +139,8 @@ class PartitionLog:
     def _follow(self, head: Head, data: Data, now_ms: int) -> None:
         """Applies a batch that was already checked to the state of its producer."""
         if head.control:
-            self._end(read_marker(data), head.last_offset, head.info.max_timestamp)
+            if (marker := read_marker(data)) is not None:
+                self._end(marker, head.last_offset, head.info.max_timestamp)
         elif head.info.producer_id >= 0:
             self.producers.append(head.info, head.base_offset, now_ms)
 
@@ -131,11 +151,19 @@ class PartitionLog:
 
     def _appended(self) -> None:
         if self._high_watermark is None:
-            self.producers.replicated(self.end_offset)
+            self._replicated(self.end_offset)
         if self.config.retention_bytes != UNLIMITED:
-            self.retain()
+            try:
+                self.retain()
+            except KafkaStorageError as error:
+                # The batch is in the log, whether or not older batches go.
+                log.error("old records stay: %s", error)
         if self.end_offset - self.segments.recovery_point >= self.config.flush_messages:
             self.flush()
+
+    def roll(self) -> None:
+        """Ends the last segment, which has batches: the next batch begins another."""
+        self.segments.roll(self.producers)
 
     # ---- dropping
 
@@ -163,7 +191,14 @@ class PartitionLog:
     def _start_at(self, offset: int) -> None:
         self.log_start_offset = offset
         self.leader_epochs.drop_before(offset)
-        self.producers.forget_aborted_before(offset)
+        if self._producers is not None:
+            self._producers.forget_aborted_before(offset)
+
+    def replaced(self, start: int, end: int, aborted: Sequence[AbortedTransaction]) -> None:
+        """The cleaner has replaced the batches from `start` to `end`: of the aborted transactions that ended there,
+        only `aborted` have batches left."""
+        others = [known for known in self.producers.aborted if not start <= known.last_offset < end]
+        self.producers.aborted = sorted([*others, *aborted], key=lambda transaction: transaction.last_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Drops every batch with an offset of `offset` or more, which a follower has and its leader has not. The log
@@ -185,6 +220,7 @@ class PartitionLog:
     def _truncated(self) -> None:
         self.end_offset = self.segments.end_offset
         self.log_start_offset = min(self.log_start_offset, self.end_offset)
+        self.clean_offset = min(self.clean_offset, self.end_offset)
         if self._high_watermark is not None:
             self._high_watermark = max(min(self._high_watermark, self.end_offset), self.log_start_offset)
         self.leader_epochs.truncate_to(self.end_offset)
@@ -192,13 +228,13 @@ class PartitionLog:
 
     def _rebuild(self) -> None:
         """Derives the state of producers from the batches, and the epochs that the checkpoint does not have."""
-        start, self.producers = self.segments.producers()
+        start, self._producers = self.segments.producers()
         now_ms = self.clock.time_ms()
         for batch in self.segments.batches(start) if start < self.end_offset else ():
             head = read_head(batch.data, 0, batch.base_offset)
             self.leader_epochs.assign(head.leader_epoch, head.base_offset)
             self._follow(head, batch.data, now_ms)
-        self.producers.replicated(self.high_watermark)
+        self._replicated(self.high_watermark)
 
     # ---- reading
 
@@ -223,17 +259,28 @@ class PartitionLog:
         first = bisect_left(aborted, offset, key=lambda transaction: transaction.last_offset)
         return [transaction for transaction in islice(aborted, first, None) if transaction.first_offset < limit]
 
-    def offset_at(self, timestamp: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record at or after `timestamp`; None without such a record."""
+    def offset_at(self, timestamp: int, max_message_bytes: int = MAX_MESSAGE_BYTES) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first record at or after `timestamp`; None without such a record.
+        `max_message_bytes` is the topic's: it bounds what a compressed batch may become. A header that claims a newer
+        timestamp than its records have ends the lookup with the batch's last record: else a log of such batches would
+        be read to its end."""
         for batch in self.segments.at_or_after(timestamp):
-            for record in read_records(batch.data):
-                if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                    return record.offset, record.timestamp, self.leader_epochs.at(record.offset)
+            record = first_at(batch.data, timestamp, self.log_start_offset, max_message_bytes)
+            if record is not None:
+                return record.offset, record.timestamp, self.leader_epochs.at(record.offset)
+            if batch.base_offset >= self.log_start_offset and not read_head(batch.data, 0, 0).empty:
+                return batch.last_offset, batch.max_timestamp, self.leader_epochs.at(batch.last_offset)
         return None
 
-    def newest(self) -> tuple[int, int, int] | None:
+    def newest(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record with the highest timestamp."""
-        return self.offset_at(self.segments.newest_timestamp())
+        newest = self.offset_at(self.segments.newest_timestamp(), max_message_bytes)
+        if newest is None and self.segments.size:
+            # The batch with the highest timestamp may be a header that the cleaner has left.
+            heads = (read_head(batch.data, 0, batch.base_offset) for batch in self.segments.batches())
+            timestamp = max((head.info.max_timestamp for head in heads if not head.empty), default=NO_TIMESTAMP)
+            return None if timestamp == NO_TIMESTAMP else self.offset_at(timestamp, max_message_bytes)
+        return newest
 
     # ---- the end
 

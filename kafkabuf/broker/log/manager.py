@@ -1,37 +1,61 @@
 """Opens, deletes, closes and trims every log of the cluster (Kafka's LogManager). Only the event loop calls it.
 
 With a `data_dir` the logs of node N lie in the folder node-N, as the logs of a Kafka broker lie in its log.dirs. Beside
-them lie Kafka's two checkpoints: where each log begins, and up to where each log is on the disk.
+them lie Kafka's checkpoints: where each log begins, up to where it is on the disk, up to where it was cleaned, and up
+to where all copies in sync have it (the high watermark).
 """
 
 from __future__ import annotations
 
 import fcntl
 import logging
-import shutil
+import os
+import re
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from io import TextIOWrapper
 from pathlib import Path
-from uuid import uuid4
 
+from kafkabuf.broker.log.cleaning.cleaner import LogCleaner
 from kafkabuf.broker.log.config import UNLIMITED, LogConfig
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.names import check_name
 from kafkabuf.broker.log.storage.checkpoint import read_checkpoint, write_checkpoint
-from kafkabuf.broker.log.storage.disk import on_disk
-from kafkabuf.broker.log.storage.files import DELETED, FileSegments
+from kafkabuf.broker.log.storage.disk import (
+    DELETED,
+    STRAY,
+    entries,
+    is_folder,
+    kind,
+    on_disk,
+    open_file,
+    remove_folder,
+    set_aside,
+)
+from kafkabuf.broker.log.storage.files import FileSegments
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.broker.waiting.timer import Timeout, Timer
 from kafkabuf.errors import KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
 
-# Time between two checks of retention, and between two checkpoints (five minutes and one minute in Kafka).
+# Time between two checks of retention, and between two checkpoints (five minutes and one minute in Kafka; five seconds
+# for high watermarks).
 CHECK_SECONDS = 1.0
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEAN_OFFSETS = "cleaner-offset-checkpoint"
+_CHECKPOINTS: dict[str, Callable[[PartitionLog], int]] = {
+    LOG_STARTS: lambda opened: opened.log_start_offset,
+    RECOVERY_POINTS: lambda opened: opened.segments.recovery_point,
+    HIGH_WATERMARKS: lambda opened: opened.high_watermark,
+    CLEAN_OFFSETS: lambda opened: opened.clean_offset,
+}
+# Kafka's log.cleaner.backoff.ms.
+CLEANER_BACKOFF = 15.0
 _LOCK = ".lock"
-_STRAY = "-stray"
+_NODE = re.compile("node-[0-9]+")
 
 # By topic and partition.
 Offsets = dict[tuple[str, int], int]
@@ -40,12 +64,14 @@ Offsets = dict[tuple[str, int], int]
 class LogManager:
     """Checks retention periodically only while a log has a retention.ms or lies on disk."""
 
-    def __init__(self, timer: Timer, data_dir: Path | None = None) -> None:
+    def __init__(self, timer: Timer, data_dir: Path | None = None, cleaner_backoff: float = CLEANER_BACKOFF) -> None:
         self.data_dir = data_dir
         self._timer = timer
         self._logs: dict[tuple[int, str, int], PartitionLog] = {}
+        self.cleaner = LogCleaner(timer, cleaner_backoff)
+        self._by_topic: dict[str, dict[tuple[int, str, int], None]] = {}
         self._check: Timeout | None = None
-        self._lock: TextIOWrapper | None = None
+        self._lock: int | None = None
         # Flushes full segments. Its thread starts with the first of them.
         self._flusher = ThreadPoolExecutor(1, "kafkabuf-flusher")
         # The content of each checkpoint file.
@@ -57,67 +83,151 @@ class LogManager:
             return
         with on_disk("open", self.data_dir):
             self.data_dir.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.data_dir / _LOCK).open("w")
+        self._lock = open_file(self.data_dir / _LOCK, os.O_RDWR | os.O_CREAT)
+        with on_disk("open", self.data_dir):
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise KafkaStorageError(
                     f"another cluster uses {self.data_dir}: stop that cluster, or choose another data_dir"
                 ) from None
-            for folder in self.data_dir.glob(f"node-*/*{DELETED}"):
-                shutil.rmtree(folder)
+        for folder in self._node_folders():
+            for entry in entries(folder):
+                if entry.name.endswith(DELETED) and entry.is_dir(follow_symlinks=False):
+                    self._remove(Path(entry.path))
 
-    def open(self, node: int, topic: str, partition: int, config: LogConfig) -> PartitionLog:
-        """The log of this copy; the first call opens it. Raises KafkaStorageError if the disk refuses."""
+    def _node_folders(self) -> list[Path]:
+        """The folders of nodes. Raises KafkaStorageError if a folder is a link: it would lead out of the data
+        folder."""
+        assert self.data_dir is not None
+        folders = [Path(entry.path) for entry in entries(self.data_dir) if _NODE.fullmatch(entry.name)]
+        for folder in folders:
+            if not is_folder(folder):
+                raise KafkaStorageError(f"{folder} is {kind(folder)}, a folder is needed: remove it")
+        return folders
+
+    def open(self, node: int, topic: str, partition: int, config: LogConfig, *, new: bool = False) -> PartitionLog:
+        """The log of this copy; the first call opens it. A `new` log is empty, whatever lies in its place on the disk.
+        Raises KafkaStorageError if the disk refuses, and leaves nothing behind."""
         key = node, topic, partition
         if key not in self._logs:
+            # The name becomes part of a path.
+            check_name(topic)
+            if new and self.data_dir is not None:
+                self._clear(node, topic, partition)
             self._logs[key] = self._open(node, topic, partition, config)
+            self._by_topic.setdefault(topic, {})[key] = None
         self._watch(config)
+        self.cleaner.watch(key, self._logs[key])
         return self._logs[key]
+
+    def _clear(self, node: int, topic: str, partition: int) -> None:
+        """Sets aside what lies in the place of a new log: the log of a topic whose folder the disk did not delete."""
+        folder = self._folder(node) / f"{topic}-{partition}"
+        if (found := kind(folder)) is not None:
+            log.warning("%s is %s of no topic: it is kept as %s", folder, found, set_aside(folder).name)
+        for name in _CHECKPOINTS:
+            if (topic, partition) in self._read(self._folder(node) / name):
+                self._write(node, name, {}, {(topic, partition)})
+
+    def discard(self, node: int, topic: str, partition: int) -> None:
+        """Deletes a log. A folder that the disk does not delete stays, if possible under a name that no log has, and
+        the next start of the cluster deletes it."""
+        key = node, topic, partition
+        if key in self._logs:
+            self.cleaner.forget(key)
+            partition_log = self._logs.pop(key)
+            self._by_topic[topic].pop(key)
+            if not self._by_topic[topic]:
+                del self._by_topic[topic]
+            try:
+                partition_log.delete()
+            except KafkaStorageError as error:
+                log.error("%s-%d of node %d was not deleted: %s", topic, partition, node, error)
+
+    def _remove(self, folder: Path) -> None:
+        try:
+            remove_folder(folder)
+        except KafkaStorageError as error:
+            log.error("%s", error)
 
     def _open(self, node: int, topic: str, partition: int, config: LogConfig) -> PartitionLog:
         clock = self._timer.clock
         if self.data_dir is None:
             return PartitionLog(config, clock=clock)
-        # The name becomes part of a path.
-        check_name(topic)
         folder, where = self._folder(node), (topic, partition)
+        path = folder / f"{topic}-{partition}"
+        if (found := kind(path)) not in (None, "a folder"):
+            log.warning("%s is %s: it is kept as %s, and the log begins anew", path, found, set_aside(path).name)
+        known = found == "a folder"
         recovery_point = self._read(folder / RECOVERY_POINTS).get(where, 0)
-        segments = FileSegments(folder / f"{topic}-{partition}", recovery_point, clock, self._flusher)
-        opened = PartitionLog(config, segments, clock)
-        opened.delete_before(min(self._read(folder / LOG_STARTS).get(where, 0), opened.end_offset))
+        try:
+            segments = FileSegments(path, recovery_point, clock, self._flusher)
+            return self._opened(segments, config, folder, where)
+        except BaseException:
+            if not known:
+                self._remove(path)
+            raise
+
+    def _opened(self, segments: FileSegments, config: LogConfig, folder: Path, where: tuple[str, int]) -> PartitionLog:
+        try:
+            opened = PartitionLog(config, segments, self._timer.clock)
+            start = self._read(folder / LOG_STARTS).get(where, 0)
+            opened.delete_before(min(max(start, 0), opened.end_offset))
+            opened.clean_offset = min(max(self._read(folder / CLEAN_OFFSETS).get(where, 0), 0), opened.end_offset)
+            opened.replicated_offset = self._read(folder / HIGH_WATERMARKS).get(where, 0)
+        except BaseException:
+            segments.close_files()
+            raise
         return opened
 
     def put_strays_aside(self) -> None:
         """Renames every folder that belongs to no log, so that no data is lost: for example that of a topic whose
-        deletion was interrupted when the process was killed. The caller has opened all logs."""
+        deletion was interrupted when the process was killed. The caller has opened all logs. Files and links are left
+        alone, as in Kafka."""
         if self.data_dir is None:
             return
         known = {self._folder(node) / f"{topic}-{partition}" for node, topic, partition in self._logs}
-        with on_disk("rename", self.data_dir):
-            for folder in set(self.data_dir.glob("node-*/*-*/")) - known:
-                if folder.is_dir() and not folder.name.endswith(_STRAY):
-                    log.warning("%s belongs to no topic: the folder is renamed and kept", folder)
-                    folder.rename(folder.with_name(f"{folder.name[:200]}.{uuid4().hex}{_STRAY}"))
+        for entry in (entry for folder in self._node_folders() for entry in entries(folder)):
+            path = Path(entry.path)
+            if path in known or entry.name.endswith((STRAY, DELETED)) or "-" not in entry.name:
+                continue
+            if entry.is_symlink():
+                log.warning("%s is a symbolic link: it is left alone", path)
+            elif entry.is_dir(follow_symlinks=False):
+                self._set_aside(path)
+
+    @staticmethod
+    def _set_aside(folder: Path) -> None:
+        try:
+            log.warning("%s belongs to no topic: it is kept as %s", folder, set_aside(folder).name)
+        except KafkaStorageError as error:
+            log.error("%s belongs to no topic and stays where it is: %s", folder, error)
 
     def configure(self, topic: str, config: LogConfig) -> None:
         """Gives a topic's logs its new configs."""
-        for (_, name, _), partition_log in self._logs.items():
-            if name == topic:
-                partition_log.config = config
+        for key in self._by_topic.get(topic, ()):
+            self._logs[key].config = config
+            self.cleaner.watch(key, self._logs[key])
         self._watch(config)
 
-    def delete(self, topic: str) -> None:
-        """Deletes the logs of a topic on every node."""
-        for key in [key for key in self._logs if key[1] == topic]:
-            self._logs.pop(key).delete()
-            if self.data_dir is not None:
-                for name in (LOG_STARTS, RECOVERY_POINTS):
-                    self._write(key[0], name, {}, deleted=topic)
+    def deleting(self, topic: str) -> Work[None]:
+        """Deletes the logs of a topic on every node, in steps. The topic is gone, whatever the disk says: a topic of
+        the same name begins empty."""
+        keys = list(self._by_topic.get(topic, ()))
+        for key in keys:
+            self.discard(*key)
+            yield
+        if self.data_dir is not None:
+            gone = {key[1:] for key in keys}
+            for node in {key[0] for key in keys}:
+                for name in _CHECKPOINTS:
+                    self._write(node, name, {}, gone)
 
     def close(self) -> None:
         """Flushes and closes every log. A log that the disk refuses to close is reported, and recovered when it is
         opened again."""
+        self.cleaner.close()
         self._flusher.shutdown()
         for key, partition_log in self._logs.items():
             try:
@@ -126,8 +236,10 @@ class LogManager:
                 log.error("%s-%d of node %d was not closed: %s", key[1], key[2], key[0], error)
         self._write_checkpoints()
         self._logs.clear()
+        self._by_topic.clear()
         if self._lock is not None:
-            self._lock.close()
+            os.close(self._lock)
+            self._lock = None
 
     # ---- periodic checks
 
@@ -137,14 +249,19 @@ class LogManager:
 
     def _check_logs(self) -> None:
         self._check = None
-        for (_, topic, partition), partition_log in self._logs.items():
+        for partition_log in self._logs.values():
             self._watch(partition_log.config)
+        self.retain()
+        self._write_checkpoints()
+
+    def retain(self) -> None:
+        """Drops what has expired."""
+        for (_, topic, partition), partition_log in self._logs.items():
             if partition_log.config.retention_ms != UNLIMITED:
                 try:
                     partition_log.retain()
                 except KafkaStorageError as error:
                     log.error("%s-%d keeps expired records: %s", topic, partition, error)
-        self._write_checkpoints()
 
     # ---- checkpoints
 
@@ -166,13 +283,13 @@ class LogManager:
             return
         for node in {key[0] for key in self._logs}:
             logs = {key[1:]: partition_log for key, partition_log in self._logs.items() if key[0] == node}
-            self._write(node, LOG_STARTS, {where: kept.log_start_offset for where, kept in logs.items()})
-            self._write(node, RECOVERY_POINTS, {where: kept.segments.recovery_point for where, kept in logs.items()})
+            for name, offset in _CHECKPOINTS.items():
+                self._write(node, name, {where: offset(kept) for where, kept in logs.items()})
 
-    def _write(self, node: int, name: str, offsets: Offsets, deleted: str | None = None) -> None:
+    def _write(self, node: int, name: str, offsets: Offsets, deleted: Collection[tuple[str, int]] = ()) -> None:
         path = self._folder(node) / name
         before = self._read(path)
-        after = {where: offset for where, offset in {**before, **offsets}.items() if where[0] != deleted}
+        after = {where: offset for where, offset in {**before, **offsets}.items() if where not in deleted}
         if after == before:
             return
         try:

@@ -17,9 +17,10 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from kafkabuf.broker.log.batch import CODEC_MASK, NO_TIMESTAMP, BatchInfo
-from kafkabuf.broker.log.compression import NAMES, NONE, ZSTD, decompress, max_unpacked
+from kafkabuf.broker.log.compression import LZ4, NAMES, NONE, ZSTD, decompress, max_unpacked
 from kafkabuf.broker.log.config import Limits
 from kafkabuf.errors import (
     CorruptMessageError,
@@ -33,6 +34,8 @@ _HEAD = struct.Struct(">qiIbb")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 OVERHEAD = 12
+# The broker reads inner messages one by one, in a few microseconds each.
+_MOST_INNER = 160_000
 CRC_END = 16
 
 
@@ -95,7 +98,8 @@ def check_message_set(records: memoryview, limits: Limits) -> tuple[BatchInfo, l
     """
     offsets: list[tuple[int, int]] = []
     count, newest, magic = 0, NO_TIMESTAMP, 0
-    room = max_unpacked(len(records))
+    room = max_unpacked(LZ4, len(records), limits.max_message_bytes)
+    most = _MOST_INNER
     for message in messages(records):
         if message.end - message.start > limits.max_message_bytes:
             size = message.end - message.start
@@ -103,8 +107,8 @@ def check_message_set(records: memoryview, limits: Limits) -> tuple[BatchInfo, l
         if message.codec == NONE:
             count += 1
         else:
-            inner, unpacked = _inner_count(records, message, room)
-            count, room = count + inner, room - unpacked
+            inner, unpacked = _inner_count(records, message, room, most)
+            count, room, most = count + inner, room - unpacked, most - inner
         offsets.append((message.start, count - 1))
         newest, magic = max(newest, message.timestamp), max(magic, message.magic)
     if not count:
@@ -112,14 +116,17 @@ def check_message_set(records: memoryview, limits: Limits) -> tuple[BatchInfo, l
     return BatchInfo(count, newest, magic), offsets
 
 
-def _inner_count(records: memoryview, wrapper: Message, room: int) -> tuple[int, int]:
-    """The number of inner messages of `wrapper`, and their bytes. `room`: how many bytes they may take."""
+def _inner_count(records: memoryview, wrapper: Message, room: int, most: int) -> tuple[int, int]:
+    """The number of inner messages of `wrapper`, and their bytes. There may be at most `most` messages, of `room`
+    bytes."""
     if wrapper.codec >= len(NAMES) or wrapper.codec == ZSTD:
         raise UnsupportedCompressionTypeError(f"magic {wrapper.magic} has no compression type {wrapper.codec}")
     if wrapper.magic == 0:
         raise UnsupportedForMessageFormatError("the broker refuses compressed messages of magic 0: use magic 1")
-    inner = decompress(wrapper.codec, bytes(records[wrapper.value]), room)
-    offsets = [message.offset for message in messages(memoryview(inner))]
+    inner = decompress(wrapper.codec, records[wrapper.value], room)
+    offsets = [message.offset for message in islice(messages(memoryview(inner)), most + 1)]
+    if len(offsets) > most:
+        raise InvalidRecordError(f"compressed messages may have {_MOST_INNER} inner messages in all, found more")
     if not offsets or offsets != list(range(len(offsets))):
         raise InvalidRecordError(
             f"the {len(offsets)} inner messages have the offsets {offsets[:5]}..., they must have 0, 1, 2..."

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 from kafkabuf.broker.log.batch import BatchInfo
 from kafkabuf.broker.log.control import Marker
@@ -41,8 +42,7 @@ def last_sequence(info: BatchInfo) -> int:
     return (info.base_sequence + info.count - 1) % _SEQUENCES
 
 
-@dataclass(frozen=True, slots=True)
-class AppendedBatch:
+class AppendedBatch(NamedTuple):
     base_sequence: int
     last_sequence: int
     base_offset: int
@@ -98,6 +98,8 @@ class _Verification:
 class ProducerStates:
     """Producers by id. The log calls `check` before each append of a client, and `append` or `end` after it."""
 
+    __slots__ = ("_ended", "_entries", "_open", "_verifying", "aborted")
+
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
         self._entries = entries or {}
         self._verifying: dict[int, _Verification] = {}
@@ -109,7 +111,7 @@ class ProducerStates:
         self.aborted: list[AbortedTransaction] = []
         # (first offset, offset of the control record) of each ended transaction whose control record the high watermark
         # has not passed, in the order of the control records.
-        self._ended: deque[tuple[int, int]] = deque()
+        self._ended: list[tuple[int, int]] = []
 
     def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
         return iter(self._entries.items())
@@ -126,7 +128,7 @@ class ProducerStates:
     def replicated(self, high_watermark: int) -> None:
         """Control records below the high watermark are replicated: their transactions are stable."""
         while self._ended and self._ended[0][1] < high_watermark:
-            self._ended.popleft()
+            del self._ended[0]
 
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         entry = self._entries.get(producer_id)
@@ -138,7 +140,10 @@ class ProducerStates:
         if entry is None or entry.epoch != info.producer_epoch:
             return None
         wanted = info.base_sequence, last_sequence(info)
-        return next((batch for batch in entry.batches if (batch.base_sequence, batch.last_sequence) == wanted), None)
+        for batch in entry.batches:
+            if batch[:2] == wanted:
+                return batch
+        return None
 
     def start_verification(self, info: BatchInfo, version_2: bool) -> None:
         """The leader is about to ask the coordinator whether the transaction of this batch is open."""
@@ -184,7 +189,9 @@ class ProducerStates:
 
     def append(self, info: BatchInfo, base_offset: int, now_ms: int) -> None:
         """Notes a client's batch, which passed `check` and is in the log."""
-        entry = self._entries.setdefault(info.producer_id, ProducerEntry())
+        entry = self._entries.get(info.producer_id)
+        if entry is None:
+            entry = self._entries[info.producer_id] = ProducerEntry()
         entry.raise_epoch(info.producer_epoch)
         entry.batches.append(AppendedBatch(info.base_sequence, last_sequence(info), base_offset, info.max_timestamp))
         entry.last_timestamp, entry.seen_ms = info.max_timestamp, now_ms

@@ -1,113 +1,166 @@
-"""Reads records one by one: for ListOffsets by timestamp, to validate them, and to verify batches when `verify_records`
-is set.
+"""Reads the records of a stored batch, or of a set of messages of magic 0 and 1: for ListOffsets by timestamp, to
+validate them, and to verify batches when `verify_records` is set.
 
-A magic 2 record is
-    length varint | attributes i8 | timestamp delta varlong | offset delta varint | key | value | header count | headers
-with zig-zag varints. A null has the length -1.
+_record_walk.pyx reads the records of magic 2. `max_message_bytes` is the topic's max.message.bytes, which bounds what
+compressed records may become (compression.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kafkabuf.broker.log.batch import CODEC_MASK, HEADER, HEADER_SIZE, LOG_APPEND_TIME, MAGIC_AT
-from kafkabuf.broker.log.compression import NONE, decompress
+from kafkabuf.broker.log._record_walk import RecordWalk
+from kafkabuf.broker.log.batch import CODEC_MASK, HEADER, HEADER_SIZE, LOG_APPEND_TIME, MAGIC_AT, NO_TIMESTAMP
+from kafkabuf.broker.log.compression import NONE, decompress, max_unpacked, unpack
+from kafkabuf.broker.log.config import Limits
 from kafkabuf.broker.log.message_set import messages
-from kafkabuf.errors import InvalidRecordError
+from kafkabuf.errors import CorruptMessageError, InvalidRecordError
+
+MAX_MESSAGE_BYTES = Limits().max_message_bytes
+# A record has at least this many bytes: its length and six fields.
+_SMALLEST = 7
+_INT64 = 2**63
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """Offset and timestamp of a record, and whether its key is other than null."""
+    """Index in the batch, offset and timestamp of a record, and whether its key is other than null."""
 
+    index: int
     offset: int
     timestamp: int
     has_key: bool
 
 
-def read_records(batch: bytes | bytearray | memoryview) -> Iterator[StoredRecord]:
-    """The records of a stored batch or message set, in order. Raises InvalidRecordError for a malformed record."""
-    view = memoryview(batch)
-    return _batch_records(view) if view[MAGIC_AT] == 2 else _set_records(view)
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The records that a topic takes: the bounds of the timestamp, whether a record without a timestamp is exempt from
+    them, and whether a record needs a key."""
+
+    least: int
+    greatest: int
+    timestamp_optional: bool
+    needs_key: bool
+
+    def refuses(self, record: StoredRecord) -> bool:
+        exempt = self.timestamp_optional and record.timestamp == NO_TIMESTAMP
+        in_time = exempt or self.least <= record.timestamp <= self.greatest
+        return not in_time or (self.needs_key and not record.has_key)
 
 
-def _batch_records(view: memoryview) -> Iterator[StoredRecord]:
-    base_offset, _, _, _, _, attributes, _, first_timestamp, max_timestamp, *_, count = HEADER.unpack_from(view)
-    body = decompress(attributes & CODEC_MASK, bytes(view[HEADER_SIZE:]))
-    position = 0
-    try:
-        for index in range(count):
-            length, start = _varint(body, position)
-            end = start + length
-            if length < 0 or end > len(body):
-                raise InvalidRecordError(f"record {index} says {length} bytes, {len(body) - start} are left")
-            timestamp_delta, offset_delta, has_key = _check_record(body, start, end, index)
-            if offset_delta != index:
-                raise InvalidRecordError(f"record {index} has offset delta {offset_delta}")
-            stamped = max_timestamp if attributes & LOG_APPEND_TIME else first_timestamp + timestamp_delta
-            yield StoredRecord(base_offset + offset_delta, stamped, has_key)
-            position = end
-    except IndexError:
-        raise InvalidRecordError(f"the batch ends before the last of its {count} records") from None
-    if position != len(body):
-        raise InvalidRecordError(f"{len(body) - position} bytes are left after {count} records")
+def read_records(
+    data: bytes | bytearray | memoryview, max_message_bytes: int = MAX_MESSAGE_BYTES
+) -> Iterator[StoredRecord]:
+    """The records of a stored batch or message set, in order. Raises InvalidRecordError for a malformed record,
+    CorruptMessageError for records that cannot be unpacked."""
+    view = memoryview(data)
+    if view[MAGIC_AT] != 2:
+        yield from _set_records(view, max_message_bytes)
+        return
+    if _is_cleaned(view):
+        yield from _cleaned_records(view)
+        return
+    batch = _Batch(view, max_message_bytes)
+    for index, (delta, has_key) in enumerate(batch.walk):
+        yield batch.record(index, delta, has_key)
 
 
-def _check_record(body: bytes | bytearray, start: int, end: int, index: int) -> tuple[int, int, bool]:
-    """Timestamp delta, offset delta, and whether the record has a key. Raises InvalidRecordError unless the record
-    fills its length exactly."""
-    timestamp_delta, position = _varint(body, start + 1)
-    offset_delta, position = _varint(body, position)
-    # The byte 1 is the varint -1, the length of null.
-    has_key = body[position] != 1
-    for _ in ("key", "value"):
-        position = _skip_bytes(body, position, end, null=True)
-    headers, position = _varint(body, position)
-    if not 0 <= headers <= end - position:
-        raise InvalidRecordError(f"record {index} says {headers} headers, {end - position} bytes are left")
-    for _ in range(headers):
-        position = _skip_bytes(body, position, end, null=False)
-        position = _skip_bytes(body, position, end, null=True)
-    if position != end:
-        raise InvalidRecordError(f"record {index} ends {position - end:+d} bytes from the end that its length gives")
-    return timestamp_delta, offset_delta, has_key
+def first_at(
+    data: bytes | bytearray | memoryview, timestamp: int, offset: int, max_message_bytes: int
+) -> StoredRecord | None:
+    """The first record at or after `timestamp`, from `offset` on. Raises what `read_records` raises."""
+    view = memoryview(data)
+    if view[MAGIC_AT] != 2 or _is_cleaned(view):
+        records = read_records(view, max_message_bytes)
+        return next((record for record in records if record.timestamp >= timestamp and record.offset >= offset), None)
+    batch = _Batch(view, max_message_bytes)
+    found = batch.walk.first(batch.delta(timestamp), max(offset - batch.base_offset, 0))
+    return None if found is None else batch.record(*found, has_key=False)
 
 
-def _skip_bytes(body: bytes | bytearray, position: int, end: int, null: bool) -> int:
-    size, position = _varint(body, position)
-    if size < (-1 if null else 0) or position + size > end:
-        raise InvalidRecordError(f"a field says {size} bytes, the record has {end - position} left")
-    return position + max(size, 0)
+def find_refused(
+    data: bytes | bytearray | memoryview, wanted: Wanted, max_message_bytes: int, most: int
+) -> tuple[int, int, Sequence[StoredRecord]]:
+    """The greatest timestamp of the records, the number of records that `wanted` refuses, and the first `most` of
+    these. Raises what `read_records` raises."""
+    view = memoryview(data)
+    if view[MAGIC_AT] != 2:
+        records = list(_set_records(view, max_message_bytes))
+        refused = [record for record in records if wanted.refuses(record)]
+        return max(record.timestamp for record in records), len(refused), refused[:most]
+    batch = _Batch(view, max_message_bytes)
+    least, greatest = batch.delta(wanted.least), batch.delta(wanted.greatest)
+    exempt = batch.delta(NO_TIMESTAMP) if wanted.timestamp_optional else None
+    newest, count, found = batch.walk.outside(least, greatest, exempt, wanted.needs_key, most)
+    return batch.timestamp(newest), count, [batch.record(*fields) for fields in found]
 
 
-def _varint(body: bytes | bytearray, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 70:
-        byte = body[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-    raise InvalidRecordError("a varint is longer than ten bytes")
-
-
-def _set_records(view: memoryview) -> Iterator[StoredRecord]:
-    for message in messages(view):
-        if message.codec == NONE:
-            yield StoredRecord(message.offset, message.timestamp, message.has_key)
-            continue
-        inner = list(messages(memoryview(decompress(message.codec, bytes(view[message.value])))))
-        for relative, inner_message in enumerate(inner):
-            offset = message.offset - len(inner) + 1 + relative
-            yield StoredRecord(offset, inner_message.timestamp, inner_message.has_key)
-
-
-def verify(batch: bytes | bytearray | memoryview) -> None:
+def verify(data: bytes | bytearray | memoryview, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
     """Reads every record of a magic 2 batch. Raises InvalidRecordError if a record is malformed or the newest timestamp
     of the records is not that of the header."""
-    fields = HEADER.unpack_from(batch)
-    newest = max(record.timestamp for record in read_records(batch))
-    if newest != fields[8]:
-        raise InvalidRecordError(f"the header's newest timestamp is {fields[8]}, that of the records is {newest}")
+    batch = _Batch(memoryview(data), max_message_bytes)
+    newest = batch.timestamp(batch.walk.newest())
+    if newest != batch.max_timestamp:
+        raise InvalidRecordError(
+            f"the header's newest timestamp is {batch.max_timestamp}, that of the records is {newest}"
+        )
+
+
+def _is_cleaned(view: memoryview) -> bool:
+    """Whether the cleaner has taken records out of a magic 2 batch: the offsets of the others have gaps."""
+    fields = HEADER.unpack_from(view)
+    return bool(fields[6] + 1 != fields[-1])
+
+
+def _cleaned_records(view: memoryview) -> Iterator[StoredRecord]:
+    # Loaded with the first use: few logs are compacted.
+    from kafkabuf.broker.log.cleaning.rewriting import OpenBatch
+
+    fields = HEADER.unpack_from(view)
+    for index, record in enumerate(OpenBatch(view).records()):
+        timestamp = fields[8] if fields[5] & LOG_APPEND_TIME else fields[7] + record.timestamp_delta
+        yield StoredRecord(index, record.offset, timestamp, record.key is not None)
+
+
+class _Batch:
+    """The header of a magic 2 batch, and the walk over its records. The walk has timestamps relative to the first."""
+
+    def __init__(self, view: memoryview, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        fields = HEADER.unpack_from(view)
+        self.base_offset: int = fields[0]
+        self.max_timestamp: int = fields[8]
+        attributes, first_timestamp = fields[5], fields[7]
+        self._append_time = bool(attributes & LOG_APPEND_TIME)
+        # With LogAppendTime, readers take the newest timestamp of the header for that of every record.
+        self._first_timestamp: int = self.max_timestamp if self._append_time else first_timestamp
+        codec, count, packed = attributes & CODEC_MASK, fields[-1], view[HEADER_SIZE:]
+        most = max_unpacked(codec, len(packed), max_message_bytes)
+        if codec != NONE and count * _SMALLEST > most:
+            raise CorruptMessageError(f"the batch says {count} records, its records may take {most} bytes")
+        self.walk = RecordWalk(unpack(codec, packed, most), count, relative=not self._append_time)
+
+    def delta(self, timestamp: int) -> int:
+        return min(max(timestamp - self._first_timestamp, -_INT64), _INT64 - 1)
+
+    def timestamp(self, delta: int) -> int:
+        return self._first_timestamp + delta
+
+    def record(self, index: int, delta: int, has_key: bool) -> StoredRecord:
+        return StoredRecord(index, self.base_offset + index, self.timestamp(delta), has_key)
+
+
+def _set_records(view: memoryview, max_message_bytes: int) -> Iterator[StoredRecord]:
+    index = 0
+    for message in messages(view):
+        if message.codec == NONE:
+            yield StoredRecord(index, message.offset, message.timestamp, message.has_key)
+            index += 1
+            continue
+        packed = view[message.value]
+        most = max_unpacked(message.codec, len(packed), max_message_bytes)
+        inner = list(messages(memoryview(decompress(message.codec, packed, most))))
+        for relative, inner_message in enumerate(inner):
+            offset = message.offset - len(inner) + 1 + relative
+            yield StoredRecord(index, offset, inner_message.timestamp, inner_message.has_key)
+            index += 1

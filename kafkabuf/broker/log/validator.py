@@ -6,8 +6,8 @@ a timestamp passes. A topic with LogAppendTime replaces the timestamps, and refu
 timestamps of the broker. One bad record refuses the whole batch: the response names each bad record (KIP-467).
 
 Deviation: the leader reads the records only if the topic's configs or the newest timestamp of the header ask for it,
-because that takes a few microseconds for each record. So a header that hides a newer timestamp passes, unless
-`verify_records` is set.
+because that takes time, most of all where they are compressed. So a header that hides a newer timestamp passes, unless
+`verify_records` is set. The response names at most 10,000 bad records.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ from collections.abc import Sequence
 
 from kafkabuf.broker.log.batch import NO_TIMESTAMP, BatchInfo, has_append_time
 from kafkabuf.broker.log.config import UNBOUNDED_MS, Limits
-from kafkabuf.broker.log.records import StoredRecord, read_records
+from kafkabuf.broker.log.records import Wanted, find_refused
 from kafkabuf.errors import InvalidRecordError, InvalidTimestampError, KafkaError
+
+# The response names so many bad records, and counts the others.
+_MOST_NAMED = 10_000
+# A timestamp beyond every other.
+_NEVER = 2**64
 
 
 class RefusedRecordsError(Exception):
@@ -37,9 +42,7 @@ def check_records(data: memoryview, info: BatchInfo, limits: Limits, now_ms: int
     """
     newest = info.max_timestamp
     if _must_read(data, info, limits, now_ms):
-        records = list(read_records(data))
-        _check(records, has_append_time(data), limits, now_ms)
-        newest = max(record.timestamp for record in records)
+        newest = _check(data, info.count, limits, now_ms)
     return now_ms if limits.log_append_time else newest
 
 
@@ -51,21 +54,34 @@ def _must_read(data: memoryview, info: BatchInfo, limits: Limits, now_ms: int) -
     return limits.timestamp_before_max_ms != UNBOUNDED_MS or info.max_timestamp > now_ms + limits.timestamp_after_max_ms
 
 
-def _check(records: Sequence[StoredRecord], append_time: bool, limits: Limits, now_ms: int) -> None:
-    """The key comes before the timestamp. As in Kafka, one wrong timestamp makes the error of the batch
-    INVALID_TIMESTAMP."""
+def _check(data: memoryview, count: int, limits: Limits, now_ms: int) -> int:
+    """Returns the greatest timestamp of the records. The key comes before the timestamp. As in Kafka, one wrong
+    timestamp makes the error of the batch INVALID_TIMESTAMP."""
+    append_time = has_append_time(data)
+    newest, number, records = find_refused(
+        data, _wanted(append_time, limits, now_ms), limits.max_message_bytes, _MOST_NAMED
+    )
     refused: list[tuple[int, str]] = []
     kind: type[KafkaError] = InvalidRecordError
-    for index, record in enumerate(records):
+    for record in records:
         if limits.compacted and not record.has_key:
-            refused.append((index, "the record has no key: a topic with cleanup.policy=compact needs a key"))
+            refused.append((record.index, "the record has no key: a topic with cleanup.policy=compact needs a key"))
         elif (fault := _timestamp_fault(record.timestamp, append_time, limits, now_ms)) is not None:
-            refused.append((index, fault))
+            refused.append((record.index, fault))
             kind = InvalidTimestampError
     if refused:
         index, fault = refused[0]
-        text = f"{len(refused)} of the {len(records)} records of the batch are refused; record {index}: {fault}"
+        text = f"{number} of the {count} records of the batch are refused; record {index}: {fault}"
         raise RefusedRecordsError(kind(text), refused)
+    return newest
+
+
+def _wanted(append_time: bool, limits: Limits, now_ms: int) -> Wanted:
+    least, greatest = now_ms - limits.timestamp_before_max_ms, now_ms + limits.timestamp_after_max_ms
+    if limits.log_append_time:
+        # Either all timestamps are wrong or none.
+        least, greatest = (_NEVER, -_NEVER) if append_time else (-_NEVER, _NEVER)
+    return Wanted(least, greatest, not append_time, limits.compacted)
 
 
 def _timestamp_fault(timestamp: int, append_time: bool, limits: Limits, now_ms: int) -> str | None:

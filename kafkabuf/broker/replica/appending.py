@@ -25,6 +25,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.errors import (
     ConcurrentTransactionsError,
     InvalidRequiredAcksError,
+    InvalidTopicError,
     KafkaError,
     NotEnoughReplicasError,
     TransactionalIdAuthorizationError,
@@ -73,7 +74,7 @@ class Terms:
     transactional_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Appended:
     """The result of an append (Kafka's LogAppendResult). `end` is the offset behind the batch's last record. A batch
     that came twice has the offsets of its first arrival. Only such a batch, and a batch that got its timestamps from
@@ -107,14 +108,18 @@ def append_as_leader(node: Node, topic: str | UUID, index: int, data: memoryview
     except RefusedRecordsError as refused:
         return Appended(log_start_offset=start, error=refused.error, record_errors=refused.records)
     except KafkaError as error:
-        return Appended(log_start_offset=start, error=error)
+        # The traceback would keep the frames of thousands of partitions.
+        return Appended(log_start_offset=start, error=error.with_traceback(None))
 
 
 def _find_leader(node: Node, topic: str | UUID, index: int, acks: int) -> Replica:
     """The copy to append to. For acks=all enough copies must be in sync."""
     if acks not in (ALL, 0, 1):
         raise InvalidRequiredAcksError(f"acks={acks}: -1, 0 and 1 are allowed")
-    leader = node.cluster.catalogue.topic(topic).partition(index).led_by(node.node_id)
+    found = node.cluster.catalogue.topic(topic)
+    if found.internal:
+        raise InvalidTopicError(f"{found.name} is internal: only the cluster writes to it")
+    leader = found.partition(index).led_by(node.node_id)
     if acks == ALL and not leader.enough_in_sync:
         raise NotEnoughReplicasError(
             f"{len(leader.known.isr)} copies are in sync, min.insync.replicas is {leader.partition.min_isr}"
@@ -166,7 +171,7 @@ def _append_batch(node: Node, leader: Replica, info: BatchInfo, data: memoryview
             return Appended(leader, first.base_offset, end, first.max_timestamp, log.log_start_offset)
         log.producers.check(info, now)
     if node.cluster.config.verify_records:
-        records.verify(data)
+        records.verify(data, limits.max_message_bytes)
     stored = bytearray(data)
     batch.stamp(stored, log.end_offset, leader.known.epoch)
     if newest != info.max_timestamp or batch.has_append_time(stored) != limits.log_append_time:

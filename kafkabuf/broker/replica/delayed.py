@@ -23,28 +23,51 @@ from kafkabuf.errors import (
 )
 
 Response = TypeVar("Response")
+MANY = 200
 
 
 class DelayedResponse(DelayedOperation, Generic[Response]):
-    """`ready` says whether the request need not wait any more. `respond` makes the response."""
+    """`ready` says whether the request need not wait any more. `respond` makes the response.
 
-    def __init__(self, timeout: float, ready: Callable[[], bool], respond: Callable[[], Response]) -> None:
+    A change of any of the request's `partitions` is a reason to ask `ready`, which looks at all of them. For MANY
+    partitions it is asked once in a turn of the event loop, after all changes of the turn.
+    """
+
+    def __init__(
+        self,
+        timeout: float,
+        ready: Callable[[], bool],
+        respond: Callable[[], Response],
+        partitions: Sequence[Partition],
+    ) -> None:
         super().__init__(timeout)
-        self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Response] = self._loop.create_future()
+        self._partitions = partitions
+        self._check: asyncio.Handle | None = None
         self._ready = ready
         self._respond = respond
 
     def try_complete(self) -> bool:
-        return self._ready() and self.force_complete()
+        if len(self._partitions) < MANY:
+            return self._ready() and self.force_complete()
+        if self._check is None:
+            self._check = self._loop.call_soon(self._complete_if_ready)
+        return False
+
+    def _complete_if_ready(self) -> None:
+        self._check = None
+        if not self.is_completed and self._ready():
+            self.force_complete()
 
     def on_complete(self) -> None:
         if not self.future.done():
             self.future.set_result(self._respond())
 
-    def park(self, purgatory: RequestPurgatory, partitions: Sequence[Partition]) -> asyncio.Future[Response]:
+    def park(self, purgatory: RequestPurgatory) -> asyncio.Future[Response]:
         """Parks the request until its partitions change. Returns the future of the response, which is done already if
         `ready` holds."""
-        if not purgatory.try_complete_else_watch(self, partitions):
+        if not purgatory.try_complete_else_watch(self, self._partitions):
             self.future.add_done_callback(self._done)
         return self.future
 

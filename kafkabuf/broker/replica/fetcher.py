@@ -19,7 +19,9 @@ from typing import Protocol
 from kafkabuf.broker.log.leader_epochs import NO_EPOCH
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.replica import reading
+from kafkabuf.broker.replica.delayed import MANY
 from kafkabuf.broker.replica.replication import Replica
+from kafkabuf.broker.waiting.slices import Slices, Work, finish
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.errors import KafkaError, OffsetOutOfRangeError, error_for_code
 from kafkabuf.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
@@ -33,6 +35,10 @@ _RESPONSE_BYTES = 10_485_760
 # above its own. Once every high watermark is at the log's end, the follower waits without a limit for new records.
 _HIGH_WATERMARK_WAIT_MS = 500
 _LONG_WAIT_MS = 2**31 - 1
+# While a large topic is created or deleted, its copies come and go one by one. A new request for MANY copies waits
+# until they have been the same for a pause, but for no more than so many pauses.
+_PAUSE_SECONDS = 0.02
+_MOST_PAUSES = 100
 # Kafka's replica.fetch.backoff.ms.
 _BACKOFF_SECONDS = 1.0
 
@@ -42,6 +48,7 @@ class Cluster(reading.Cluster, Protocol):
 
     loop: asyncio.AbstractEventLoop
     timer: Timer
+    slices: Slices
 
     @property
     def nodes(self) -> Mapping[int, Node]: ...
@@ -93,10 +100,15 @@ class Fetcher:
         self._flight = 0
         self._parked: asyncio.Future[reading.Response] | None = None
         self._sending: asyncio.Handle | None = None
+        # Counts the copies that came and went.
+        self._changes = 0
 
     def add(self, replica: Replica) -> None:
         self._replicas[_key(replica)] = replica
-        self.refresh()
+        if len(self._replicas) < MANY:
+            self.refresh()
+        else:
+            self._schedule()
 
     def remove(self, replica: Replica) -> None:
         if self._replicas.pop(_key(replica), None) is not None:
@@ -106,12 +118,33 @@ class Fetcher:
     def refresh(self) -> None:
         """Gives up the request in flight, and sends a new request in the event loop's next turn. All changes of one
         turn lead to one request."""
+        self._give_up()
+        self._schedule()
+
+    def _give_up(self) -> None:
         self._flight += 1
         if self._parked is not None:
             self._parked.cancel()
             self._parked = None
+
+    def _schedule(self) -> None:
+        self._changes += 1
         if self._sending is None and self._replicas and self._linked:
-            self._sending = self._node.cluster.loop.call_soon(self._start)
+            if len(self._replicas) < MANY:
+                self._sending = self._node.cluster.loop.call_soon(self._start)
+            else:
+                self._start_after_pause(_MOST_PAUSES)
+
+    def _start_after_pause(self, pauses: int) -> None:
+        changes = self._changes
+
+        def start() -> None:
+            if (changes != self._changes or self._node.cluster.slices.changing) and pauses:
+                self._start_after_pause(pauses - 1)
+            else:
+                self._start()
+
+        self._sending = self._node.cluster.loop.call_later(_PAUSE_SECONDS, start)
 
     @property
     def _linked(self) -> bool:
@@ -119,31 +152,43 @@ class Fetcher:
 
     def _start(self) -> None:
         self._sending = None
+        self._give_up()
         self._send()
+
+    def _send(self) -> None:
+        sending = self._send_in_steps()
+        if len(self._replicas) < MANY:
+            finish(sending)
+        else:
+            self._node.cluster.slices.run(sending, goes_on=True)
 
     # ---- one request
 
-    def _send(self) -> None:
-        if not self._linked:
-            return
-        for replica in [replica for replica in self._replicas.values() if replica not in self._aligned]:
-            self._try(self._align, replica)
-        if not self._replicas or self._sending is not None:
-            return
-        request = self._request()
+    def _send_in_steps(self) -> Work[None]:
         self._flight += 1
-        response = reading.read(self._leader, request)
-        arrive = partial(self._arrive, self._flight)
-        if isinstance(response, asyncio.Future):
+        flight = self._flight
+        for replica in [replica for replica in self._replicas.values() if replica not in self._aligned]:
+            if self._linked and self._replicas.get(_key(replica)) is replica:
+                self._try(self._align, replica)
+            yield
+        if not self._linked or not self._replicas or flight != self._flight:
+            return
+        request = yield from self._request()
+        response = yield from reading.read_in_steps(self._leader, request)
+        arrive = partial(self._arrive, flight)
+        if not isinstance(response, asyncio.Future):
+            self._node.cluster.loop.call_soon(arrive, response)
+        elif flight == self._flight:
             self._parked = response
             response.add_done_callback(arrive)
         else:
-            self._node.cluster.loop.call_soon(arrive, response)
+            response.cancel()
 
-    def _request(self) -> FetchRequest:
+    def _request(self) -> Work[FetchRequest]:
         by_topic: dict[str, list[FetchPartition]] = {}
         wait_ms = _LONG_WAIT_MS
-        for (topic, index), replica in self._replicas.items():
+        for (topic, index), replica in tuple(self._replicas.items()):
+            yield
             own_log = replica.log
             end, high_watermark = own_log.end_offset, own_log.high_watermark
             epoch, start = replica.known.epoch, own_log.log_start_offset
@@ -173,7 +218,7 @@ class Fetcher:
                 replica = self._replicas.get((topic, fetched.partition))
                 if replica is not None:
                     self._try(self._append, replica, fetched)
-        if self._sending is None:
+        if self._sending is None or len(self._replicas) >= MANY:
             self._send()
 
     def _append(self, replica: Replica, fetched: FetchedPartition) -> None:

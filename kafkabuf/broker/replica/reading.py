@@ -1,8 +1,9 @@
 """Reading from the leader's copies, for clients (the Fetch API) and for followers (fetcher.py).
 
 A response has whole stored batches, from the batch that holds the offset up to the limits of the partition and of the
-request. The first batch comes whatever its size (KIP-74). While a response has less than `min_bytes`, the request waits
-for more, up to `max_wait_ms`. The wait ends early when a partition changes its leader or has an error.
+request, and up to MOST_BUFFERS. The first batch comes whatever its size (KIP-74). While a response has less than
+`min_bytes`, the request waits for more, up to `max_wait_ms`. The wait ends early when a partition changes its leader or
+has an error.
 
 Clients read up to the high watermark. With read_committed a response ends at the last stable offset and names the
 aborted transactions up to there. Followers read up to the log's end, and the offset that a follower asks for tells the
@@ -19,10 +20,12 @@ from uuid import UUID
 from kafkabuf.broker.log.batch import Data
 from kafkabuf.broker.log.leader_epochs import NO_EPOCH
 from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.log.storage.batches import MOST_BUFFERS
 from kafkabuf.broker.replica.delayed import DelayedResponse
-from kafkabuf.broker.replica.replication import Replica
+from kafkabuf.broker.replica.replication import Partition, Replica
 from kafkabuf.broker.replica.topics import Catalogue
 from kafkabuf.broker.waiting._purgatory import RequestPurgatory
+from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.errors import KafkaError, NotLeaderOrFollowerError, OffsetOutOfRangeError, error_for_code
 from kafkabuf.protocol.fetch import CONSUMER, FetchedPartition, FetchPartition, FetchRequest
 
@@ -53,12 +56,20 @@ def read(
 ) -> Response | Awaitable[Response]:
     """Returns the response, or parks the request in the node's purgatory and returns a future of the response.
     `injected` has the error codes of `fail_next`, by the topic as the request names it."""
-    reading = _Read(node, request, injected)
+    return finish(read_in_steps(node, request, injected))
+
+
+def read_in_steps(
+    node: Node, request: FetchRequest, injected: Mapping[str | UUID, int] = _NO_ERRORS
+) -> Work[Response | Awaitable[Response]]:
+    """As `read`, for a request with many partitions."""
+    reading = _Read(node, request)
+    yield from reading.begin(injected)
     # As in Kafka: a request that names no partition does not wait.
     if request.max_wait_ms <= 0 or not reading.partitions or reading.satisfied():
         return reading.response()
-    parked = DelayedResponse(request.max_wait_ms / 1000, reading.satisfied, reading.response)
-    return parked.park(node.fetches, reading.partitions)
+    parked = DelayedResponse(request.max_wait_ms / 1000, reading.satisfied, reading.response, reading.partitions)
+    return parked.park(node.fetches)
 
 
 class _RequestedPartition:
@@ -92,24 +103,33 @@ class _RequestedPartition:
 class _Read:
     """One request: its partitions, whether it still waits, and its response."""
 
-    def __init__(self, node: Node, request: FetchRequest, injected: Mapping[str | UUID, int]) -> None:
+    def __init__(self, node: Node, request: FetchRequest) -> None:
         self._node = node
         self._request = request
         self._committed = request.isolation_level == _READ_COMMITTED
         self._follower = request.replica_id
-        self._topics = [
-            (topic, [self._begin(topic, fetch, injected.get(topic, 0)) for fetch in partitions])
-            for topic, partitions in request.topics
-        ]
-        self._requested = [requested for _, partitions in self._topics for requested in partitions]
-        self.partitions = [requested.copy.partition for requested in self._requested if requested.copy is not None]
+        self._topics: list[tuple[str | UUID, list[_RequestedPartition]]] = []
+        self._requested: list[_RequestedPartition] = []
+        self.partitions: list[Partition] = []
+
+    def begin(self, injected: Mapping[str | UUID, int]) -> Work[None]:
+        """Finds the leader's copies."""
+        for topic, partitions in self._request.topics:
+            requested = []
+            for fetch in partitions:
+                requested.append(self._begin(topic, fetch, injected.get(topic, 0)))
+                yield
+            self._topics.append((topic, requested))
+            self._requested += requested
+        self.partitions += (requested.copy.partition for requested in self._requested if requested.copy is not None)
 
     def _begin(self, topic: str | UUID, fetch: FetchPartition, injected: int) -> _RequestedPartition:
         """Finds the leader's copy, and tells it the offset of a follower, once for each request."""
         try:
             copy = self._find(topic, fetch, injected)
         except KafkaError as error:
-            return _RequestedPartition(fetch, None, error)
+            # The traceback would keep the frames of thousands of partitions.
+            return _RequestedPartition(fetch, None, error.with_traceback(None))
         if self._follower != CONSUMER:
             copy.fetched_by(self._follower, fetch.offset)
         return _RequestedPartition(fetch, copy, None)
@@ -149,7 +169,7 @@ class _Read:
         return available >= self._request.min_bytes
 
     def response(self) -> Response:
-        room = self._request.max_bytes
+        room, buffers = self._request.max_bytes, MOST_BUFFERS
         empty = True
         response: Response = []
         for topic, partitions in self._topics:
@@ -157,7 +177,8 @@ class _Read:
             for requested in partitions:
                 fetched = self._fetch(topic, requested, room, empty)
                 if fetched is not None:
-                    room -= fetched.nbytes
+                    buffers -= len(fetched.records)
+                    room = room - fetched.nbytes if buffers > 0 else 0
                     empty = empty and not fetched.nbytes
                     fetched_partitions.append(fetched)
             response.append((topic, fetched_partitions))

@@ -13,7 +13,6 @@ requests.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from math import inf
 from typing import Protocol
 
@@ -40,9 +39,11 @@ class Topic(Protocol):
     name: str
     limits: Limits
     configs: dict[str, str]
-    min_isr: int
     deleted: bool
+    internal: bool
 
+    @property
+    def min_isr(self) -> int: ...
     @property
     def unclean_election(self) -> bool: ...
 
@@ -102,7 +103,7 @@ class Partition:
         self.state: PartitionState = UNKNOWN_STATE
         # Control records that some copy in sync does not have yet, with their offsets. A new leader that lacks a
         # control record writes the control record again.
-        self._markers: deque[tuple[int, Marker]] = deque()
+        self._markers: list[tuple[int, Marker]] = []
 
     @property
     def leader(self) -> int:
@@ -120,7 +121,8 @@ class Partition:
     def log(self) -> PartitionLog:
         """The leader's log. While the partition has no leader: the log of the first node that may lead it without
         loss."""
-        return self.copies[self.state.leader if self.state.leader != NO_LEADER else self.state.isr[0]].log
+        state = self.state
+        return self.copies[state.leader if state.leader != NO_LEADER else (state.isr or self.replicas)[0]].log
 
     @property
     def min_isr(self) -> int:
@@ -153,7 +155,7 @@ class Partition:
 
     def markers_reached(self, high_watermark: int) -> None:
         while self._markers and self._markers[0][0] < high_watermark:
-            self._markers.popleft()
+            del self._markers[0]
 
     def rewrite_markers(self, timestamp: int) -> None:
         """The new leader writes the control records that it lacks. Its log is a prefix of the previous leader's log."""
@@ -183,9 +185,14 @@ class Replica:
         self.known = UNKNOWN_STATE
         self.followers: dict[int, Follower] = {}
         self.epoch_start = 0
-        # The high watermark of an only copy is the end of its log, since there are no followers.
-        if len(partition.replicas) > 1:
-            log.high_watermark = min(log.high_watermark, log.log_start_offset)
+        self._begin()
+
+    def _begin(self) -> None:
+        # The high watermark of an only copy is the end of its log, since there are no followers. Other copies begin
+        # with the high watermark of an earlier run: it is not known yet which copies have the records behind it.
+        log = self.log
+        if len(self.partition.replicas) > 1:
+            log.high_watermark = min(log.high_watermark, max(log.replicated_offset, log.log_start_offset))
 
     def __repr__(self) -> str:
         where = f"{self.partition.topic.name}-{self.partition.index} on node {self.node.node_id}"

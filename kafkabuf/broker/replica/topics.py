@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID, uuid4
@@ -13,31 +13,53 @@ from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.errors import UnknownTopicOrPartitionError
 
 
+class NewLog(Protocol):
+    """Makes the `new` log of a copy, by its node and partition, or opens it."""
+
+    def __call__(self, node: int, index: int, *, new: bool) -> PartitionLog: ...
+
+
 @dataclass(slots=True, eq=False)
 class Topic:
-    """`min_isr` is the cluster's min.insync.replicas, for topics that do not set their own."""
+    """`defaults` are the nodes' settings for topics that do not set their own."""
 
     name: str
     partitions: list[Partition]
     limits: Limits
-    # Makes or opens the log of a copy, by its node and partition.
-    new_log: Callable[[int, int], PartitionLog]
+    new_log: NewLog
     configs: dict[str, str] = field(default_factory=dict)
-    min_isr: int = 1
+    defaults: Mapping[str, str] = field(default_factory=dict)
     topic_id: UUID = field(default_factory=uuid4)
     deleted: bool = False
+    # Whether the topic is one of Kafka's internal topics (internal/topics.py).
+    internal: bool = False
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {**self.defaults, **self.configs}
+
+    @property
+    def min_isr(self) -> int:
+        """The min.insync.replicas of a topic that does not set its own."""
+        return int(self.defaults.get("min.insync.replicas", 1))
 
     @property
     def unclean_election(self) -> bool:
-        """Whether a copy that is not in sync may lead when no copy in sync is left. Such an election loses records."""
-        return self.configs.get("unclean.leader.election.enable", "false").lower() == "true"
+        """Whether a copy that is not in sync may lead when no copy in sync is left. Such an election loses records, but
+        none of an internal topic, whose copies share their log."""
+        name = "unclean.leader.election.enable"
+        return self.internal or self.configs.get(name, self.defaults.get(name, "false")).lower() == "true"
 
     def add(self, placed: list[tuple[int, ...]]) -> list[Partition]:
         """Adds a partition for each tuple of nodes. The new partitions have neither copies nor a leader yet."""
-        count = len(self.partitions)
-        new = [Partition(self, count + index, nodes) for index, nodes in enumerate(placed)]
+        new = self.new_partitions(placed)
         self.partitions += new
         return new
+
+    def new_partitions(self, placed: list[tuple[int, ...]]) -> list[Partition]:
+        """As `add`, but the topic does not have the partitions yet."""
+        count = len(self.partitions)
+        return [Partition(self, count + index, nodes) for index, nodes in enumerate(placed)]
 
     def partition(self, index: int) -> Partition:
         if not 0 <= index < len(self.partitions):

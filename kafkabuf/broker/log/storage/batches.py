@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 from kafkabuf.broker.log.batch import (
@@ -18,11 +18,16 @@ from kafkabuf.broker.log.batch import (
     BatchInfo,
     Data,
 )
+from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
+from kafkabuf.clock import Clock
 from kafkabuf.errors import CorruptMessageError
 
 NO_LIMIT = 2**63 - 1
 NO_EPOCH = -1
+# A read returns no more buffers than this, so that a log of tiny batches does not become a response of a million
+# pieces. The reader asks for the rest with its next request.
+MOST_BUFFERS = 20_000
 _OFFSET_AND_SIZE = struct.Struct(">qi")
 _INT64 = struct.Struct(">q")
 _TIMESTAMP_AT = 18
@@ -31,13 +36,15 @@ _SMALLEST = 14
 
 
 class Head(NamedTuple):
-    """The header of a batch, or of one message of magic 0 or 1, which has no leader epoch. `size`: bytes in all."""
+    """The header of a batch, or of one message of magic 0 or 1, which has no leader epoch. `size`: bytes in all.
+    `empty`: the cleaner has left nothing but the header."""
 
     base_offset: int
     size: int
     leader_epoch: int
     control: bool
     info: BatchInfo
+    empty: bool = False
 
     @property
     def last_offset(self) -> int:
@@ -58,11 +65,11 @@ def read_head(data: Data, at: int, following: int) -> Head:
         timestamp = _INT64.unpack_from(data, at + _TIMESTAMP_AT)[0] if magic else NO_TIMESTAMP
         return Head(following, size + OVERHEAD, NO_EPOCH, False, BatchInfo(last - following + 1, timestamp, magic))
     fields = HEADER.unpack_from(data, at)
-    base, length, epoch, magic, _, attributes, last_delta, _, newest, producer_id, producer_epoch, sequence, _ = fields
+    base, length, epoch, magic, _, attributes, last_delta, _, newest, producer_id, producer_epoch, sequence, n = fields
     info = BatchInfo(
         last_delta + 1, newest, magic, producer_id, producer_epoch, sequence, bool(attributes & TRANSACTIONAL)
     )
-    return Head(base, length + OVERHEAD, epoch, bool(attributes & CONTROL), info)
+    return Head(base, length + OVERHEAD, epoch, bool(attributes & CONTROL), info, not n)
 
 
 def heads(data: Data, following: int) -> Iterator[tuple[int, Head]]:
@@ -91,8 +98,7 @@ def whole_size(data: Data) -> int:
     return at
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
+class StoredBatch(NamedTuple):
     """A batch of magic 2, or a set of messages of magic 0 and 1. `data` is never changed once it is stored."""
 
     base_offset: int
@@ -102,11 +108,41 @@ class StoredBatch:
     data: Data
 
 
-class Segments(Protocol):
-    """The batches of a PartitionLog.
+class ClosedSegment(NamedTuple):
+    """A segment to which no batch comes any more. `newest` is its greatest timestamp, `first_timestamp` that of its
+    first batch. Its last batch ends before `end_offset`, where the next segment begins."""
 
-    Offsets have no gaps from `start_offset`, where the first batch begins, to `end_offset`. `size` is in bytes. A
-    method that changes the storage raises KafkaStorageError if the change fails.
+    base_offset: int
+    end_offset: int
+    size: int
+    newest: int
+    first_timestamp: int
+
+
+class Replacement(Protocol):
+    """The cleaned batches that are to take the place of neighbouring closed segments. The caller appends the last batch
+    of these segments in any case, so that the next segment follows."""
+
+    def append(self, batch: StoredBatch) -> None: ...
+
+    def written(self) -> Future[None] | None:
+        """The caller waits for this future between the last batch and `commit`; None: there is nothing to wait for."""
+
+    def commit(self, aborted: Sequence[AbortedTransaction]) -> bool:
+        """The batches take the place of the segments, at once or not at all, also if the process is killed. `aborted`
+        are the transactions that these segments then still know. Returns False, and changes nothing, if the segments
+        have changed meanwhile."""
+
+    def abandon(self) -> None:
+        """Drops the batches, unless they have taken their place."""
+
+
+class Segments(Protocol):
+    """The batches of a PartitionLog, in segments.
+
+    Offsets rise from `start_offset`, where the first segment begins, to `end_offset`. They have gaps where the cleaner
+    has dropped records. `size` is in bytes. A method that changes the storage raises KafkaStorageError if the change
+    fails.
     """
 
     @property
@@ -119,10 +155,19 @@ class Segments(Protocol):
     def recovery_point(self) -> int:
         """Batches below this offset survive a crash of the machine, as far as the storage can keep them."""
 
-    def full(self, batch: StoredBatch, segment_bytes: int) -> bool:
+    def full(self, batch: StoredBatch, config: LogConfig, clock: Clock) -> bool:
         """Whether the caller must call `roll` before it appends `batch`."""
 
-    def roll(self, producers: ProducerStates) -> None: ...
+    def aged(self, config: LogConfig, now_ms: int) -> bool:
+        """Whether the last segment has batches, and has reached the age at which it ends."""
+
+    def roll(self, producers: ProducerStates) -> None:
+        """Ends the last segment, which has batches, and begins another."""
+
+    def closed(self) -> list[ClosedSegment]:
+        """Every segment but the last."""
+
+    def replace(self, segments: Sequence[ClosedSegment]) -> Replacement: ...
     def append(self, batch: StoredBatch) -> None: ...
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, limit: int) -> list[Data]:
@@ -132,7 +177,7 @@ class Segments(Protocol):
         """The bytes that repeated calls of `read` would return."""
 
     def batches(self, offset: int = 0) -> Iterator[StoredBatch]:
-        """The batches from the batch that holds `offset`, or from the first, to the end."""
+        """The batches from the batch that holds `offset`, or the first batch behind it, to the end."""
 
     def at_or_after(self, timestamp: int) -> Iterator[StoredBatch]:
         """The batches whose greatest timestamp is at least `timestamp`, in offset order."""
@@ -153,7 +198,7 @@ class Segments(Protocol):
     def restart_at(self, offset: int) -> None:
         """Drops everything. The next batch begins at `offset`."""
 
-    def producers(self) -> tuple[int, ProducerStates]:
+    def producers(self) -> tuple[int, ProducerStates | None]:
         """An offset and the state before it. The caller derives the rest from the batches from that offset on."""
 
     def add_aborted(self, aborted: AbortedTransaction, last_stable_offset: int) -> None: ...

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from kafkabuf.broker.log.storage.disk import on_disk, write_whole
+from kafkabuf.broker.log.storage.disk import kind, read_file, write_whole
 
 log = logging.getLogger("kafkabuf.broker")
 
@@ -21,10 +21,12 @@ def write_checkpoint(path: Path, entries: Iterable[Entry]) -> None:
 
 def read_checkpoint(path: Path, fields: int) -> list[list[str]]:
     """The entries; empty if the file is missing or malformed, because the log can derive them."""
-    with on_disk("read", path):
-        if not path.exists():
-            return []
-        lines = path.read_bytes().decode("ascii", "replace").splitlines()
+    if (found := kind(path)) not in (None, "a file"):
+        log.warning("%s is %s: it is ignored", path, found)
+        return []
+    lines = (read_file(path) or b"").decode("ascii", "replace").splitlines()
+    if not lines:
+        return []
     entries = [line.split(" ") for line in lines[2:]]
     if lines[:2] != [_VERSION, str(len(entries))] or any(len(entry) != fields for entry in entries):
         log.warning("%s is not a checkpoint with %d fields: the file is ignored", path, fields)

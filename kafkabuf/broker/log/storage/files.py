@@ -11,20 +11,33 @@ is closed. Opening derives the later state of producers from the batches.
 from __future__ import annotations
 
 import logging
-import os
-import shutil
+import re
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
+from itertools import pairwise
 from pathlib import Path
 
 from kafkabuf.broker.log.batch import NO_TIMESTAMP, Data
+from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
-from kafkabuf.broker.log.storage.batches import StoredBatch, whole_size
+from kafkabuf.broker.log.storage.batches import ClosedSegment, StoredBatch, whole_size
 from kafkabuf.broker.log.storage.checkpoint import read_numbers, write_checkpoint
-from kafkabuf.broker.log.storage.disk import on_disk, sync_path, write_whole
-from kafkabuf.broker.log.storage.segment import Segment, file_name
+from kafkabuf.broker.log.storage.disk import (
+    append_whole,
+    entries,
+    mark_deleted,
+    on_disk,
+    read_file,
+    remove_folder,
+    set_aside,
+    sync_path,
+    truncate_file,
+    write_whole,
+)
+from kafkabuf.broker.log.storage.rolling import Age
+from kafkabuf.broker.log.storage.segment import GREATEST_DELTA, Segment, file_name
 from kafkabuf.broker.log.storage.snapshot import (
     ABORTED_SIZE,
     decode_aborted,
@@ -32,15 +45,19 @@ from kafkabuf.broker.log.storage.snapshot import (
     encode_aborted,
     encode_snapshot,
 )
+from kafkabuf.broker.log.storage.swap import CleanedSegment, finish_swaps
 from kafkabuf.clock import Clock
 from kafkabuf.errors import CorruptMessageError, KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
 
 EPOCHS = "leader-epoch-checkpoint"
-DELETED = "-delete"
-_GREATEST_DELTA = 2**31 - 1
+_GREATEST_OFFSET = 2**63 - 1
+# A read brings no more than this into memory, and looks at the header of each batch in it.
+_MOST_BYTES = 8 * 1024 * 1024
 _LEFT_OVER = (".tmp", ".deleted", ".cleaned", ".swap")
+_OURS = (*_LEFT_OVER, ".log", ".index", ".timeindex", ".txnindex", ".snapshot", EPOCHS)
+_OFFSET = re.compile("[0-9]{20}")
 
 
 class FileSegments:
@@ -53,27 +70,47 @@ class FileSegments:
         self._flusher = flusher
         # Each flush in progress, and the recovery point after it.
         self._flushing: deque[tuple[Future[None], int]] = deque()
+        # Entries of the transaction index that the disk has refused.
+        self._unwritten: deque[tuple[Path, bytes]] = deque()
+        self._segments: list[Segment] = []
+        self._age = Age()
+        # Counts the truncations of the log.
+        self._truncations = 0
         with on_disk("open", folder):
             folder.mkdir(parents=True, exist_ok=True)
-            names = os.listdir(folder)
-            for name in names:
-                if name.endswith(_LEFT_OVER):
-                    (folder / name).unlink()
-        bases = sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit())
-        self._segments: list[Segment] = []
-        self._open(bases or [0], recovery_point)
-        self._recovery_point = min(recovery_point, self.end_offset)
-        self._epochs = [entry for entry in read_numbers(folder / EPOCHS) if entry[1] <= self.end_offset]
+            finish_swaps(folder)
+        try:
+            self._open(self._tidy() or [0], recovery_point)
+            self._recovery_point = min(recovery_point, self.end_offset)
+            self._epochs = [entry for entry in read_numbers(folder / EPOCHS) if entry[1] <= self.end_offset]
+        except BaseException:
+            self.close_files()
+            raise
+
+    def _tidy(self) -> list[int]:
+        """Deletes what a crash has left, and sets aside what has the name of a file of ours but is no file. Returns the
+        base offsets of the segments."""
+        bases = []
+        for entry in entries(self.folder):
+            path = Path(entry.path)
+            if entry.name.endswith(_OURS) and not entry.is_file(follow_symlinks=False):
+                log.warning("%s is not a regular file: it is kept as %s", path, set_aside(path).name)
+            elif entry.name.endswith(_LEFT_OVER):
+                _delete(path)
+            elif path.suffix == ".log" and _is_offset(path.stem):
+                bases.append(int(path.stem))
+        return bases
 
     def _open(self, bases: list[int], recovery_point: int) -> None:
         for base, following in zip(bases, [*bases[1:], None], strict=True):
+            follows = not self._segments or base == self.end_offset
             segment = self._new(base)
-            if self._segments and base != self.end_offset:
+            self._segments.append(segment)
+            if not follows:
                 log.warning("%s is dropped: the segment before it has lost its last batches", segment.path)
-                segment.delete()
+                self._segments.pop().delete()
                 continue
             segment.open(following, recovery_point)
-            self._segments.append(segment)
 
     def _new(self, base_offset: int) -> Segment:
         self._new_files = True
@@ -104,21 +141,67 @@ class FileSegments:
 
     # ---- appending
 
-    def full(self, batch: StoredBatch, segment_bytes: int) -> bool:
-        last = self._segments[-1]
-        too_far = batch.last_offset - last.base_offset > _GREATEST_DELTA
-        return last.size > 0 and (too_far or last.size + len(batch.data) > segment_bytes)
+    def full(self, batch: StoredBatch, config: LogConfig, clock: Clock) -> bool:
+        last, now_ms = self._segments[-1], clock.time_ms()
+        if not last.size:
+            self._age = Age(batch.max_timestamp, now_ms)
+            return False
+        if last.size + len(batch.data) > config.segment_bytes or self._aged(config, now_ms, batch.max_timestamp):
+            return True
+        return batch.last_offset - last.base_offset > GREATEST_DELTA
+
+    def aged(self, config: LogConfig, now_ms: int) -> bool:
+        return self._segments[-1].size > 0 and self._aged(config, now_ms)
+
+    def _aged(self, config: LogConfig, now_ms: int, timestamp: int = NO_TIMESTAMP) -> bool:
+        if not self._age.known:
+            # The segment is that of an earlier run, or was not the last until the log was truncated.
+            self._age = Age(self._segments[-1].first_timestamp, now_ms)
+        return self._age.over(config, now_ms, timestamp)
 
     def roll(self, producers: ProducerStates) -> None:
         last = self._segments[-1]
         last.seal()
         self._take_snapshot(producers)
         self._segments.append(self._new(self.end_offset))
+        self._age = Age()
         if self._flusher is not None:
             self._flushing.append((self._flusher.submit(last.flush, indexes=True), self.end_offset))
 
     def append(self, batch: StoredBatch) -> None:
         self._segments[-1].append(batch)
+
+    # ---- cleaning
+
+    def closed(self) -> list[ClosedSegment]:
+        return [
+            ClosedSegment(segment.base_offset, following.base_offset, segment.size, segment.newest, first)
+            for segment, following in pairwise(self._segments)
+            for first in (segment.first_timestamp,)
+        ]
+
+    def replace(self, segments: Sequence[ClosedSegment]) -> CleanedSegment:
+        bases = {segment.base_offset for segment in segments}
+        replaced = [segment for segment in self._segments[:-1] if segment.base_offset in bases]
+        truncations = self._truncations
+        return CleanedSegment(
+            self.folder,
+            replaced,
+            lambda cleaned: truncations == self._truncations and self._put_in_place(replaced, cleaned),
+            self._flusher,
+        )
+
+    def _put_in_place(self, replaced: list[Segment], cleaned: Segment) -> bool:
+        """Replaces the segments, unless one of them has changed places meanwhile. Returns whether it did."""
+        first = self._index(replaced[0].base_offset)
+        if self._segments[:-1][first : first + len(replaced)] != replaced:
+            return False
+        self._segments[first : first + len(replaced)] = [cleaned]
+        merged = {segment.base_offset for segment in replaced[1:]}
+        for offset, path in self._snapshots():
+            if offset in merged:
+                _delete(path)
+        return True
 
     # ---- reading
 
@@ -132,7 +215,7 @@ class FileSegments:
             return []
         segment = self._segments[self._index(offset)]
         start = segment.find(offset)
-        data = segment.read(start, max(min(max_bytes, segment.find(limit) - start), 0))
+        data = segment.read(start, max(min(max_bytes, _MOST_BYTES, segment.find(limit) - start), 0))
         size = whole_size(data)
         if not size and at_least_one:
             data = segment.read(start, segment.batch_size(start))
@@ -176,15 +259,21 @@ class FileSegments:
             self._drop_first()
 
     def _drop_first(self) -> None:
-        self._segments.pop(0).delete()
-        for offset, path in self._snapshots():
-            if offset < self.start_offset:
-                _delete(path)
+        """Files that the disk does not delete stay. The checkpoint of log starts hides their records after a
+        restart."""
+        try:
+            self._segments.pop(0).delete()
+            for offset, path in self._snapshots():
+                if offset < self.start_offset:
+                    _delete(path)
+        except KafkaStorageError as error:
+            log.error("%s", error)
 
     def truncate_to(self, offset: int) -> None:
         while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
             self._segments.pop().delete()
         self._segments[-1].truncate_to(offset)
+        self._age = Age()
         self._forget_behind(self.end_offset)
 
     def restart_at(self, offset: int) -> None:
@@ -194,6 +283,7 @@ class FileSegments:
         self._forget_behind(-1)
 
     def _forget_behind(self, offset: int) -> None:
+        self._truncations += 1
         self._flushing.clear()
         self._recovery_point = min(self._recovery_point, self.end_offset)
         for taken_at, path in self._snapshots():
@@ -204,41 +294,51 @@ class FileSegments:
 
     def _snapshots(self) -> list[tuple[int, Path]]:
         """(offset, path) of each snapshot, the latest first."""
-        paths = [path for path in self.folder.glob("*.snapshot") if path.stem.isdigit()]
+        paths = [path for path in self.folder.glob("*.snapshot") if _is_offset(path.stem)]
         return sorted(((int(path.stem), path) for path in paths), reverse=True)
 
     def _take_snapshot(self, producers: ProducerStates) -> None:
+        """Opening trusts the transaction index up to the snapshot: the index comes first."""
+        self._write_aborted()
         write_whole(self.folder / f"{file_name(self.end_offset)}.snapshot", encode_snapshot(producers))
 
     def producers(self) -> tuple[int, ProducerStates]:
+        self._unwritten.clear()
         start, states = self._latest_snapshot()
         for segment in self._segments:
-            path = segment.path.with_suffix(".txnindex")
-            with on_disk("read", path):
-                data = path.read_bytes() if path.exists() else b""
+            path = segment.beside(".txnindex")
+            data = read_file(path) or b""
             aborted = decode_aborted(data)
             kept = bisect_left(aborted, start, key=lambda transaction: transaction.last_offset)
             states.aborted += aborted[:kept]
             # The log derives the others from the batches again.
             if len(data) > kept * ABORTED_SIZE:
-                with on_disk("truncate", path):
-                    os.truncate(path, kept * ABORTED_SIZE)
+                truncate_file(path, kept * ABORTED_SIZE)
         return start, states
 
     def _latest_snapshot(self) -> tuple[int, ProducerStates]:
         for offset, path in self._snapshots():
             if self.start_offset <= offset <= self.end_offset:
                 try:
-                    with on_disk("read", path):
-                        return offset, decode_snapshot(path.read_bytes(), self._clock.time_ms())
+                    return offset, decode_snapshot(read_file(path) or b"", self._clock.time_ms())
                 except CorruptMessageError as error:
                     log.warning("%s is ignored: %s", path, error)
         return self.start_offset, ProducerStates()
 
     def add_aborted(self, aborted: AbortedTransaction, last_stable_offset: int) -> None:
-        path = self._segments[self._index(aborted.last_offset)].path.with_suffix(".txnindex")
-        with on_disk("write", path), path.open("ab") as file:
-            file.write(encode_aborted(aborted, last_stable_offset))
+        """The control record is in the log already: an entry that the disk refuses waits for the next one, and no
+        snapshot is taken before."""
+        path = self._segments[self._index(aborted.last_offset)].beside(".txnindex")
+        self._unwritten.append((path, encode_aborted(aborted, last_stable_offset)))
+        try:
+            self._write_aborted()
+        except KafkaStorageError as error:
+            log.error("%s", error)
+
+    def _write_aborted(self) -> None:
+        while self._unwritten:
+            append_whole(*self._unwritten[0])
+            self._unwritten.popleft()
 
     # ---- leader epochs
 
@@ -266,21 +366,26 @@ class FileSegments:
 
     def close(self, producers: ProducerStates) -> None:
         """Flushes everything, then closes the files."""
-        if self.recovery_point < self.end_offset:
-            self._segments[-1].seal()
-            self._take_snapshot(producers)
-            self.flush()
+        try:
+            if self.recovery_point < self.end_offset:
+                self._segments[-1].seal()
+                self._take_snapshot(producers)
+                self.flush()
+        finally:
+            self.close_files()
+
+    def close_files(self) -> None:
         for segment in self._segments:
             segment.close()
 
     def delete(self) -> None:
         """Deletes the folder. It is renamed first: a crash in between leaves a name that no log has."""
-        for segment in self._segments:
-            segment.close()
-        renamed = self.folder.with_name(f"{self.folder.name}{DELETED}")
-        with on_disk("delete", self.folder):
-            self.folder.rename(renamed)
-            shutil.rmtree(renamed)
+        self.close_files()
+        remove_folder(mark_deleted(self.folder))
+
+
+def _is_offset(name: str) -> bool:
+    return _OFFSET.fullmatch(name) is not None and int(name) <= _GREATEST_OFFSET
 
 
 def _delete(path: Path) -> None:

@@ -6,13 +6,12 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from array import array
 from bisect import bisect_right
 from pathlib import Path
 
-from kafkabuf.broker.log.storage.disk import on_disk
+from kafkabuf.broker.log.storage.disk import append_whole, read_file, truncate_file
 
 OFFSETS = struct.Struct(">ii")
 TIMES = struct.Struct(">qi")
@@ -34,8 +33,9 @@ class SparseIndex:
 
     def load(self) -> bool:
         """Reads the file. Returns False, and loads nothing, if the file is missing or malformed."""
-        with on_disk("read", self.path):
-            data = self.path.read_bytes() if self.path.exists() else b"?"
+        data = read_file(self.path)
+        if data is None:
+            return False
         pairs = list(self._entry.iter_unpack(data)) if len(data) % self._entry.size == 0 else []
         keys, values = array("q", [key for key, _ in pairs]), array("q", [value for _, value in pairs])
         if len(data) != len(pairs) * self._entry.size or not (_rises(keys) and _rises(values)):
@@ -63,16 +63,13 @@ class SparseIndex:
     def _truncate(self, count: int) -> None:
         del self.keys[count:], self.values[count:]
         if count < self._saved:
-            with on_disk("truncate", self.path):
-                os.truncate(self.path, count * self._entry.size)
+            truncate_file(self.path, count * self._entry.size)
             self._saved = count
 
     def save(self) -> None:
         new = range(self._saved, len(self.keys))
-        with on_disk("write", self.path), self.path.open("ab") as file:
-            # An earlier save may have written part of its pairs before it failed.
-            file.truncate(self._saved * self._entry.size)
-            file.write(b"".join(self._entry.pack(self.keys[index], self.values[index]) for index in new))
+        pairs = b"".join(self._entry.pack(self.keys[index], self.values[index]) for index in new)
+        append_whole(self.path, pairs, self._saved * self._entry.size)
         self._saved = len(self.keys)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kafkabuf.broker.log.storage.disk import on_disk, sync_path, write_whole
+from kafkabuf.broker.log.storage.disk import on_disk, read_file, replace_file, sync_path, write_all
 from kafkabuf.errors import KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
@@ -33,15 +33,18 @@ class Journal:
         self.path = path
         self._values: dict[Key, Any] = {}
         self._lines = 0
+        # With more lines than these the journal writes the file anew.
+        self._most_lines = 0
         self._file: int | None = None
+        # The bytes of whole lines in the file.
+        self._size = 0
 
     def open(self) -> None:
         """Reads the file. Raises KafkaStorageError if the disk refuses, or the file is not a journal of this
         version."""
         if self.path is None:
             return
-        with on_disk("read", self.path):
-            data = self.path.read_bytes() if self.path.exists() else b""
+        data = read_file(self.path) or b""
         whole = data[: data.rfind(b"\n") + 1]
         if whole and not whole.startswith(_HEAD):
             raise KafkaStorageError(
@@ -80,22 +83,36 @@ class Journal:
         assert self.path is not None
         line = _encode(key, value)
         with on_disk("write", self.path):
-            end = os.lseek(self._file, 0, os.SEEK_END)
-            if os.write(self._file, line) < len(line):
-                os.ftruncate(self._file, end)
-                raise KafkaStorageError(f"{self.path}: the disk is full: free some space")
+            if os.fstat(self._file).st_size > self._size:
+                # A part of a line that the disk has refused before.
+                os.ftruncate(self._file, self._size)
+            try:
+                write_all(self._file, line)
+            except OSError:
+                os.ftruncate(self._file, self._size)
+                raise
+        self._size += len(line)
         self._set(key, value)
         self._lines += 1
-        if self._lines > 2 * len(self._values) + _MIN_OUTDATED:
+        if self._lines > self._most_lines:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """The change that was due before is in the file already: a disk that refuses the new file takes nothing
+        back."""
+        try:
             self._rewrite()
+        except KafkaStorageError as error:
+            self._most_lines = self._lines + _MIN_OUTDATED
+            log.error("%s stays long: %s", self.path, error)
 
     def _rewrite(self) -> None:
         assert self.path is not None
-        write_whole(self.path, _HEAD + b"".join(_encode(key, value) for key, value in self._values.items()), sync=True)
+        data = _HEAD + b"".join(_encode(key, value) for key, value in self._values.items())
+        file = replace_file(self.path, data, sync=True)
         self.close()
-        with on_disk("open", self.path):
-            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
-        self._lines = len(self._values)
+        self._file, self._size, self._lines = file, len(data), len(self._values)
+        self._most_lines = 2 * len(self._values) + _MIN_OUTDATED
 
     def close(self) -> None:
         if self._file is not None:

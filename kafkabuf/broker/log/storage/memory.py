@@ -1,22 +1,42 @@
-"""Batches in memory, dropped one by one. The logs of other copies may share their bytes."""
+"""Batches in memory, dropped one by one. The logs of other copies may share their bytes.
+
+Only the log of a topic with cleanup.policy=compact has segments: the cleaner leaves the last segment alone.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
 
 from kafkabuf.broker.log.batch import NO_TIMESTAMP, Data
+from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
-from kafkabuf.broker.log.storage.batches import StoredBatch
+from kafkabuf.broker.log.storage.batches import MOST_BUFFERS, ClosedSegment, StoredBatch
+from kafkabuf.broker.log.storage.rolling import Age
+from kafkabuf.clock import Clock
 
 # Dropped batches leave holes at the start of the list, up to this many. So dropping costs O(1) a batch.
 _COMPACT_AT = 1024
+_NO_AGE = Age()
 _HOLE = StoredBatch(-1, -1, -1, -1, b"")
 
 
 class MemorySegments:
-    """`_positions` says where each batch begins in the sum of all bytes ever appended, `_appended`."""
+    """`_positions` says where each batch begins in the sum of all bytes ever appended, `_appended`. `_bases` are the
+    base offsets of the segments behind the first. `changes` counts the batches that were dropped or replaced."""
+
+    __slots__ = (
+        "_age",
+        "_appended",
+        "_bases",
+        "_batches",
+        "_first",
+        "_positions",
+        "changes",
+        "end_offset",
+        "start_offset",
+    )
 
     def __init__(self) -> None:
         self.start_offset = 0
@@ -25,6 +45,9 @@ class MemorySegments:
         self._positions: list[int] = []
         self._first = 0
         self._appended = 0
+        self._bases: list[int] = []
+        self._age = _NO_AGE
+        self.changes = 0
 
     @property
     def size(self) -> int:
@@ -34,11 +57,59 @@ class MemorySegments:
     def recovery_point(self) -> int:
         return self.end_offset
 
-    def full(self, batch: StoredBatch, segment_bytes: int) -> bool:
-        return False
+    # ---- segments
+
+    def full(self, batch: StoredBatch, config: LogConfig, clock: Clock) -> bool:
+        if not config.compact:
+            return False
+        now_ms = clock.time_ms()
+        size = self._appended - self._position(self._last_base)
+        if not size:
+            self._age = Age(batch.max_timestamp, now_ms)
+            return False
+        return size + len(batch.data) > config.segment_bytes or self._aged(config, now_ms, batch.max_timestamp)
+
+    def _aged(self, config: LogConfig, now_ms: int, timestamp: int = NO_TIMESTAMP) -> bool:
+        if not self._age.known:
+            # The topic was not compacted when the segment began.
+            self._age = Age(self._batches[self._index(self._last_base)].max_timestamp, now_ms)
+        return self._age.over(config, now_ms, timestamp)
+
+    @property
+    def _last_base(self) -> int:
+        return self._bases[-1] if self._bases else self.start_offset
+
+    def aged(self, config: LogConfig, now_ms: int) -> bool:
+        return self._position(self._last_base) < self._appended and self._aged(config, now_ms)
 
     def roll(self, producers: ProducerStates) -> None:
-        """Memory has no segments."""
+        self._bases.append(self.end_offset)
+        self._age = _NO_AGE
+
+    def closed(self) -> list[ClosedSegment]:
+        segments = []
+        for base, following in pairwise((self.start_offset, *self._bases)):
+            batches = self._batches[self._index(base) : self._index(following)]
+            newest = max((batch.max_timestamp for batch in batches), default=NO_TIMESTAMP)
+            first = batches[0].max_timestamp if batches else NO_TIMESTAMP
+            size = self._position(following) - self._position(base)
+            segments.append(ClosedSegment(base, following, size, newest, first))
+        return segments
+
+    def replace(self, segments: Sequence[ClosedSegment]) -> MemoryReplacement:
+        return MemoryReplacement(self, segments[0].base_offset, segments[-1].end_offset)
+
+    def put_in_place(self, start: int, end: int, batches: list[StoredBatch]) -> None:
+        """The batches from offset `start` to `end` become `batches`, in one segment."""
+        first, following = self._index(start), self._index(end)
+        kept = [*self._batches[self._first : first], *batches, *self._batches[following:]]
+        self._batches, self._positions, self._first, self._appended = [], [], 0, 0
+        for batch in kept:
+            self._batches.append(batch)
+            self._positions.append(self._appended)
+            self._appended += len(batch.data)
+        self._bases = [base for base in self._bases if not start < base < end]
+        self.changes += 1
 
     def append(self, batch: StoredBatch) -> None:
         self._batches.append(batch)
@@ -53,7 +124,11 @@ class MemorySegments:
         room = max_bytes
         for batch in self.batches(offset):
             room -= len(batch.data)
-            if batch.base_offset >= limit or (room < 0 and (buffers or not at_least_one)):
+            if (
+                batch.base_offset >= limit
+                or (room < 0 and (buffers or not at_least_one))
+                or len(buffers) >= MOST_BUFFERS
+            ):
                 break
             buffers.append(batch.data)
         return buffers
@@ -92,8 +167,12 @@ class MemorySegments:
 
     def drop_before(self, offset: int) -> None:
         self._drop(self._index(offset))
+        self.start_offset = min(self.start_offset, offset)
 
     def _drop(self, index: int) -> None:
+        if index == self._first:
+            return
+        self.changes += 1
         for dropped in range(self._first, index):
             self._batches[dropped] = _HOLE
         self._first = index
@@ -101,21 +180,27 @@ class MemorySegments:
         if index >= _COMPACT_AT:
             del self._batches[:index], self._positions[:index]
             self._first = 0
+        self._bases = [base for base in self._bases if base > self.start_offset]
 
     def truncate_to(self, offset: int) -> None:
         index = self._index(offset)
         if index < len(self._batches):
-            self.end_offset, self._appended = self._batches[index].base_offset, self._positions[index]
+            self.end_offset = min(self._batches[index].base_offset, offset)
+            self._appended = self._positions[index]
             del self._batches[index:], self._positions[index:]
+            self._bases = [base for base in self._bases if base < self.end_offset]
+            self.changes += 1
 
     def restart_at(self, offset: int) -> None:
-        self._batches, self._positions, self._first = [], [], 0
+        self._batches, self._positions, self._first, self._appended = [], [], 0, 0
         self.start_offset = self.end_offset = offset
+        self._bases = []
+        self.changes += 1
 
     # ---- what a log on disk stores besides batches: memory stores nothing
 
-    def producers(self) -> tuple[int, ProducerStates]:
-        return self.start_offset, ProducerStates()
+    def producers(self) -> tuple[int, ProducerStates | None]:
+        return self.start_offset, None
 
     def add_aborted(self, aborted: AbortedTransaction, last_stable_offset: int) -> None:
         pass
@@ -134,3 +219,29 @@ class MemorySegments:
 
     def delete(self) -> None:
         pass
+
+
+class MemoryReplacement:
+    """The cleaned batches of the segments from offset `start` to `end`."""
+
+    def __init__(self, segments: MemorySegments, start: int, end: int) -> None:
+        self._segments = segments
+        self._start = start
+        self._end = end
+        self._changes = segments.changes
+        self._batches: list[StoredBatch] = []
+
+    def append(self, batch: StoredBatch) -> None:
+        self._batches.append(batch)
+
+    def written(self) -> None:
+        return None
+
+    def commit(self, aborted: Sequence[AbortedTransaction]) -> bool:
+        if self._segments.changes != self._changes:
+            return False
+        self._segments.put_in_place(self._start, self._end, self._batches)
+        return True
+
+    def abandon(self) -> None:
+        self._batches = []

@@ -17,12 +17,14 @@ from kafkabuf.broker.crc import crc32c
 from kafkabuf.broker.log.batch import ATTRIBUTES_AT, HEADER_SIZE, NO_TIMESTAMP, OVERHEAD
 from kafkabuf.broker.log.message_set import CRC_END
 from kafkabuf.broker.log.storage.batches import Head, StoredBatch, heads, read_head
-from kafkabuf.broker.log.storage.disk import on_disk, sync_path
+from kafkabuf.broker.log.storage.disk import on_disk, open_file, sync_path
 from kafkabuf.broker.log.storage.index import OFFSETS, TIMES, SparseIndex
 from kafkabuf.errors import KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
 
+# The indexes have offsets relative to the segment's base offset, in 32 bits.
+GREATEST_DELTA = 2**31 - 1
 # Kafka's index.interval.bytes.
 INDEX_INTERVAL = 4096
 # The walk over headers reads this many bytes at a time.
@@ -37,21 +39,41 @@ def file_name(offset: int) -> str:
 
 
 class Segment:
-    """`newest` is the greatest timestamp, `size` the bytes of whole batches. `open` reads an existing file."""
+    """`newest` is the greatest timestamp, `size` the bytes of whole batches. `open` reads an existing file. `suffix`
+    stands behind the names of the files, until `rename` changes it."""
 
-    def __init__(self, folder: Path, base_offset: int) -> None:
+    def __init__(self, folder: Path, base_offset: int, suffix: str = "") -> None:
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.size = 0
         self.newest = NO_TIMESTAMP
-        self.path = folder / f"{file_name(base_offset)}.log"
-        self.offsets = SparseIndex(self.path.with_suffix(".index"), OFFSETS)
-        self.times = SparseIndex(self.path.with_suffix(".timeindex"), TIMES)
-        # The offset of the record with `newest`, and the position of the batch that was indexed last.
-        self._newest_offset = base_offset
+        self._suffix = suffix
+        self.path = folder / f"{file_name(base_offset)}.log{suffix}"
+        self.offsets = SparseIndex(self.beside(".index"), OFFSETS)
+        self.times = SparseIndex(self.beside(".timeindex"), TIMES)
+        # The greatest timestamp of a batch that is not empty, and the last offset of this batch.
+        self._newest_record, self._newest_offset = NO_TIMESTAMP, base_offset
+        # The position of the batch that was indexed last.
         self._indexed = 0
         with on_disk("open", self.path):
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._file = open_file(self.path, os.O_RDWR | os.O_CREAT)
+
+    def beside(self, kind: str) -> Path:
+        """The file of another kind, such as ".index"."""
+        return self.path.with_name(f"{file_name(self.base_offset)}{kind}{self._suffix}")
+
+    def rename(self, suffix: str) -> None:
+        """Renames the file. The caller has renamed the indexes."""
+        renamed = self.path.with_name(f"{file_name(self.base_offset)}.log{suffix}")
+        with on_disk("rename", self.path):
+            self.path.replace(renamed)
+        self.path, self._suffix = renamed, suffix
+        self.offsets.path, self.times.path = self.beside(".index"), self.beside(".timeindex")
+
+    @property
+    def first_timestamp(self) -> int:
+        """The greatest timestamp of the first batch, or NO_TIMESTAMP."""
+        return next((head.info.max_timestamp for _, head in self._walk(0, self.base_offset)), NO_TIMESTAMP)
 
     # ---- opening
 
@@ -74,7 +96,8 @@ class Segment:
 
     def _set_newest(self) -> None:
         if len(self.times):
-            self.newest, self._newest_offset = self.times.keys[-1], self.base_offset + self.times.values[-1]
+            self.newest = self._newest_record = self.times.keys[-1]
+            self._newest_offset = self.base_offset + self.times.values[-1]
 
     def _recover(self) -> None:
         """Reads every batch from the last entry of the index on."""
@@ -113,8 +136,10 @@ class Segment:
         at = ATTRIBUTES_AT - _CRC.size if head.info.magic == 2 else CRC_END - _CRC.size
         (expected,) = _CRC.unpack_from(data, at)
         actual = (crc32c if head.info.magic == 2 else zlib.crc32)(data[at + _CRC.size :])
-        # For the batch that the index names, `end_offset` is its last offset; for every other batch, its first.
-        follows = self.end_offset in (head.base_offset, head.last_offset)
+        # For the batch that the index names, `end_offset` is its last offset. Every other batch begins there, or behind
+        # a gap that the cleaner has made.
+        follows = head.base_offset >= self.end_offset or head.last_offset == self.end_offset
+        follows = follows and head.last_offset - self.base_offset <= GREATEST_DELTA
         return head if actual == expected and head.info.magic <= 2 and follows else None
 
     # ---- appending
@@ -138,16 +163,17 @@ class Segment:
             os.ftruncate(self._file, self.size)
 
     def _index(self, position: int, head: Head) -> None:
-        if head.info.max_timestamp > self.newest:
-            self.newest, self._newest_offset = head.info.max_timestamp, head.last_offset
+        self.newest = max(self.newest, head.info.max_timestamp)
+        if head.info.max_timestamp > self._newest_record and not head.empty:
+            self._newest_record, self._newest_offset = head.info.max_timestamp, head.last_offset
         if position - self._indexed > INDEX_INTERVAL:
             self.offsets.add(head.last_offset - self.base_offset, position)
             self._index_newest()
             self._indexed = position
 
     def _index_newest(self) -> None:
-        if self.newest != NO_TIMESTAMP:
-            self.times.add(self.newest, self._newest_offset - self.base_offset)
+        if self._newest_record != NO_TIMESTAMP:
+            self.times.add(self._newest_record, self._newest_offset - self.base_offset)
 
     # ---- reading
 
@@ -207,7 +233,8 @@ class Segment:
         self.offsets.keep_keys(offset - 1 - self.base_offset)
         with on_disk("truncate", self.path):
             os.ftruncate(self._file, position)
-        self.newest, self._newest_offset = NO_TIMESTAMP, self.base_offset
+        self.newest = self._newest_record = NO_TIMESTAMP
+        self._newest_offset = self.base_offset
         self._recover()
 
     def seal(self) -> None:
@@ -227,6 +254,6 @@ class Segment:
 
     def delete(self) -> None:
         self.close()
-        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        for kind in (".log", ".index", ".timeindex", ".txnindex"):
             with on_disk("delete", self.path):
-                self.path.with_suffix(suffix).unlink(missing_ok=True)
+                self.beside(kind).unlink(missing_ok=True)

@@ -14,6 +14,7 @@ and for each batch, the oldest first: first sequence i32, last sequence i32, bas
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 
 from kafkabuf.broker.crc import crc32c
 from kafkabuf.broker.log.producer_state import (
@@ -107,3 +108,10 @@ def decode_aborted(data: bytes) -> list[AbortedTransaction]:
     """Whole entries only."""
     whole = len(data) // ABORTED_SIZE * ABORTED_SIZE
     return [AbortedTransaction(*fields[1:4]) for fields in _ABORTED.iter_unpack(data[:whole])]
+
+
+def copy_aborted(data: bytes, kept: Collection[AbortedTransaction]) -> bytes:
+    """The entries of a transaction index that belong to the transactions `kept`, as they are."""
+    ends = {(transaction.producer_id, transaction.last_offset) for transaction in kept}
+    entries = (data[at : at + ABORTED_SIZE] for at in range(0, len(data) // ABORTED_SIZE * ABORTED_SIZE, ABORTED_SIZE))
+    return b"".join(entry for entry in entries if _ABORTED.unpack(entry)[1:4:2] in ends)

@@ -1,0 +1,100 @@
+"""ConsumerGroupDescribe (key 69), versions 0 and 1, on the group's coordinator: epochs and members of consumer groups
+(KIP-848).
+
+A classic group is not found. A partition whose topic was deleted is left out. A client that may not describe each topic
+of a group's assignments gets an error in place of the group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.apis.operations import NOT_ASKED
+from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.groups.consumer_group import ConsumerGroup
+from kafkabuf.broker.groups.consumer_member import ConsumerMember
+from kafkabuf.broker.groups.groups import check_coordinator
+from kafkabuf.broker.groups.reconciliation import Partitions, TopicId
+from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.rights import Rights, rights_of
+from kafkabuf.errors import GroupAuthorizationError, KafkaError, TopicAuthorizationError, error_for_code
+from kafkabuf.protocol.messages import CONSUMER_GROUP_DESCRIBE, RequestHeader
+
+# A member of the consumer protocol; a member of the classic protocol would be 0.
+_CONSUMER_MEMBER = 1
+
+
+@api(CONSUMER_GROUP_DESCRIBE, 0, 1, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    injected = node.cluster.faults.take_error(CONSUMER_GROUP_DESCRIBE)
+    rights, include = rights_of(header), request.include_authorized_operations
+    groups = [_describe(node, group_id, injected, rights, include) for group_id in request.group_ids]
+    # As Kafka's response, this begins with the groups that the client may not see.
+    return {"groups": sorted(groups, key=lambda group: group.get("error_code") != GroupAuthorizationError.code)}
+
+
+def _describe(node: Node, group_id: str, injected: int, rights: Rights, include: bool) -> dict[str, Any]:
+    try:
+        if injected:
+            raise error_for_code(injected)
+        rights.check(Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        if (error := check_coordinator(node, group_id)) is not None:
+            raise error
+        group = node.cluster.groups.consumer(group_id)
+        members = [_member(node, group, member) for member in group.members]
+        _check_topics(members, rights)
+    except KafkaError as error:
+        return {"group_id": group_id, "error_code": error.code, "error_message": str(error)}
+    return {
+        "group_id": group_id,
+        "group_state": group.state.value,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor_name": group.assignor,
+        "members": members,
+        "authorized_operations": rights.operations(ResourceType.GROUP, group_id) if include else NOT_ASKED,
+    }
+
+
+def _check_topics(members: list[dict[str, Any]], rights: Rights) -> None:
+    """Raises TopicAuthorizationError if the client may not describe each topic that the members have or will get."""
+    if not rights.limited:
+        return
+    topics = {
+        topic["topic_name"]
+        for member in members
+        for assignment in (member["assignment"], member["target_assignment"])
+        for topic in assignment["topic_partitions"]
+    }
+    if not all(rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic) for topic in topics):
+        raise TopicAuthorizationError("the group has topics that the client may not describe")
+
+
+def _member(node: Node, group: ConsumerGroup, member: ConsumerMember) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "member_epoch": member.current.epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": sorted(member.subscription.topics),
+        "subscribed_topic_regex": member.subscription.pattern,
+        "assignment": {"topic_partitions": _by_topic(node, member.current.assigned)},
+        "target_assignment": {"topic_partitions": _by_topic(node, group.target(member))},
+        "member_type": _CONSUMER_MEMBER,
+    }
+
+
+def _by_topic(node: Node, partitions: Partitions) -> list[dict[str, Any]]:
+    names = {topic.topic_id.int: name for name, topic in node.cluster.catalogue.topics.items()}
+    topics: dict[TopicId, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        if topic_id in names:
+            topics.setdefault(topic_id, []).append(index)
+    return [
+        {"topic_id": UUID(int=topic_id), "topic_name": names[topic_id], "partitions": indexes}
+        for topic_id, indexes in topics.items()
+    ]

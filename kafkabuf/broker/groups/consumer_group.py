@@ -1,0 +1,366 @@
+"""One consumer group of KIP-848 (Kafka's ConsumerGroup): the coordinator assigns, and members follow by heartbeats.
+
+    group epoch        rises when members, their subscriptions or their topics change
+    assignment epoch   the group epoch that the target assignment was made for
+    member epoch       the assignment epoch that a member has reached (reconciliation.py)
+
+    Empty       no members                        Assigning   the group epoch is ahead of the assignment epoch
+    Stable      every member has its target       Reconciling a member does not have its target yet
+
+A heartbeat makes a new target when the group epoch is ahead, and takes its member a step towards its target. A member
+that is silent for the session time-out, or that keeps partitions beyond its rebalance time-out, is removed. A static
+member that leaves for a while keeps its place until its session ends. Thread: the event loop.
+
+Deviations: members of the classic protocol cannot join a group that has members of this protocol, nor the other way
+round (Kafka migrates such a group); an expression is matched with the topics at once and after each change of topics,
+where Kafka waits up to 10 s between two matches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+from kafkabuf.broker.groups.assignors import ASSIGNORS, Subscriber
+from kafkabuf.broker.groups.consumer_member import (
+    LEAVING_FOR_A_WHILE,
+    ConsumerHeartbeat,
+    ConsumerMember,
+    ConsumerMembers,
+    Subscription,
+)
+from kafkabuf.broker.groups.offsets import GroupOffsets
+from kafkabuf.broker.groups.reconciliation import (
+    NO_PARTITIONS,
+    CurrentAssignment,
+    MemberState,
+    Partitions,
+    reconcile,
+)
+from kafkabuf.broker.groups.settings import GroupSettings
+from kafkabuf.broker.groups.subscriptions import Sees, Subscriptions, Topic, TopicSizes
+from kafkabuf.broker.waiting.timer import Timer
+from kafkabuf.errors import (
+    FencedInstanceIdError,
+    FencedMemberEpochError,
+    GroupMaxSizeReachedError,
+    IllegalGenerationError,
+    KafkaError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+    UnreleasedInstanceIdError,
+    UnsupportedVersionError,
+)
+
+Answer = dict[str, Any]
+
+
+class ConsumerState(Enum):
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class ConsumerGroup:
+    """`remember` gets each new group epoch: the epochs of a group rise over a restart of the cluster, too. `configs`
+    returns the settings that this group alone has; a change of them takes effect with a member's next heartbeat."""
+
+    kind = "consumer"
+    protocol_type = "consumer"
+
+    def __init__(
+        self,
+        group_id: str,
+        timer: Timer,
+        settings: GroupSettings,
+        topics: Callable[[], Mapping[str, Topic]],
+        offsets: GroupOffsets,
+        remember: Callable[[int], None] = lambda epoch: None,
+        configs: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self.group_id = group_id
+        self.offsets = offsets
+        self.members = ConsumerMembers()
+        self.subscriptions = Subscriptions(topics)
+        self.epoch = 0
+        self.assignment_epoch = 0
+        self._targets: dict[str, Partitions] = {}
+        self._sizes: TopicSizes = {}
+        self._topics_changed = False
+        self._timer = timer
+        self._settings = settings
+        self._remember = remember
+        self._configs = configs
+
+    # ---- what the group is
+
+    @property
+    def state(self) -> ConsumerState:
+        if not self.members:
+            return ConsumerState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerState.ASSIGNING
+        reconciled = all(member.current.is_reconciled_to(self.assignment_epoch) for member in self.members)
+        return ConsumerState.STABLE if reconciled else ConsumerState.RECONCILING
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def assignor(self) -> str:
+        """The assignor that most members name; the first of group.consumer.assignors if no member names any."""
+        votes = Counter(member.assignor for member in self.members if member.assignor is not None)
+        return votes.most_common(1)[0][0] if votes else self._settings.group_consumer_assignors[0]
+
+    @property
+    def session_timeout_ms(self) -> int:
+        own = self._configs().get("consumer.session.timeout.ms")
+        return self._settings.group_consumer_session_timeout_ms if own is None else int(own)
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        own = self._configs().get("consumer.heartbeat.interval.ms")
+        return self._settings.group_consumer_heartbeat_interval_ms if own is None else int(own)
+
+    def target(self, member: ConsumerMember) -> Partitions:
+        return self._targets.get(member.member_id, NO_PARTITIONS)
+
+    def subscribed_topics(self) -> set[str]:
+        return set().union(*(self.subscriptions.names(member.subscription) for member in self.members))
+
+    # ---- heartbeats
+
+    def heartbeat(self, beat: ConsumerHeartbeat) -> Answer:
+        """Handles a heartbeat that joins or stays. Raises the error for a member that may not; then the group is as it
+        was before."""
+        if len(self.members) >= self._settings.group_consumer_max_size and beat.member_id not in self.members:
+            raise GroupMaxSizeReachedError(
+                f"group.consumer.max.size is {self._settings.group_consumer_max_size}, and the group has as many"
+            )
+        former = self._find(beat)
+        before = Subscription() if former is None else former.subscription
+        after = (former or ConsumerMember(beat.member_id)).subscription_after(beat)
+        resolved, matches = (
+            self.subscriptions.is_resolved(after.pattern),
+            self.subscriptions.match(after.pattern, beat.sees),
+        )
+        member = self._admit(beat, former)
+        had = NO_PARTITIONS if member is not former else member.current.assigned
+        member.take(beat)
+        self.members.add(member)
+        self._follow_subscription(before, after, beat.sees)
+        if self.epoch > self.assignment_epoch:
+            self._assign()
+        self._reconcile(member, beat.reported)
+        self._renew_session(member)
+        changed = member.current.assigned != had
+        answer = self._answer(member, with_assignment=beat.wants_assignment or changed)
+        if not resolved:
+            self._resolve_pattern(after, matches)
+        if before.pattern != after.pattern:
+            self.subscriptions.forget_unused(self.members)
+        return answer
+
+    def _find(self, beat: ConsumerHeartbeat) -> ConsumerMember | None:
+        """The member that sends the heartbeat, or whose place it takes. None for a new member."""
+        static = self.members.static(beat.instance_id)
+        if beat.instance_id is None or (static is None and beat.joins):
+            member = self.members.get(beat.member_id)
+            if member is None and not beat.joins:
+                raise UnknownMemberIdError(f"{beat.member_id!r} is not a member of group {self.group_id!r}")
+            if member is not None and beat.instance_id is None:
+                _check_epoch(member.current, beat)
+            return member
+        if static is not None and beat.joins:
+            if static.current.epoch != LEAVING_FOR_A_WHILE:
+                raise UnreleasedInstanceIdError(f"member {static.member_id!r} has the instance id {beat.instance_id!r}")
+            return static
+        static = self._static(beat.instance_id, beat.member_id)
+        _check_epoch(static.current, beat)
+        return static
+
+    def _static(self, instance_id: str, member_id: str) -> ConsumerMember:
+        static = self.members.static(instance_id)
+        if static is None:
+            raise UnknownMemberIdError(f"no member has the instance id {instance_id!r}")
+        if static.member_id != member_id:
+            raise FencedInstanceIdError(f"{instance_id!r} has another member id than {member_id!r} now")
+        return static
+
+    def _admit(self, beat: ConsumerHeartbeat, former: ConsumerMember | None) -> ConsumerMember:
+        """The member itself. A static member that is back takes over the partitions and the target of its former
+        self."""
+        if former is None:
+            return ConsumerMember(beat.member_id)
+        if not beat.joins or former.current.epoch != LEAVING_FOR_A_WHILE:
+            return former
+        target = self._targets.pop(former.member_id, NO_PARTITIONS)
+        self.members.remove(former)
+        current = CurrentAssignment(0, 0, former.current.state, former.current.assigned)
+        member = ConsumerMember(
+            beat.member_id,
+            former.instance_id,
+            former.rack_id,
+            rebalance_timeout=former.rebalance_timeout,
+            assignor=former.assignor,
+            subscription=former.subscription,
+            current=current,
+        )
+        self._targets[member.member_id] = target
+        return member
+
+    def _answer(self, member: ConsumerMember, *, with_assignment: bool) -> Answer:
+        answer: Answer = {
+            "member_id": member.member_id,
+            "member_epoch": member.current.epoch,
+            "heartbeat_interval": self.heartbeat_interval_ms,
+        }
+        if with_assignment:
+            answer["assignment"] = member.current.assigned
+        return answer
+
+    # ---- epochs
+
+    def topics_changed(self) -> None:
+        """Call this when a topic was created, deleted or got partitions. The next heartbeat looks at it."""
+        self._topics_changed = True
+
+    def _follow_subscription(self, before: Subscription, after: Subscription, sees: Sees | None) -> None:
+        """Raises the group epoch if the group, the member's subscription or the subscribed topics are new. A member
+        with a new expression reads the topics of its former expression until its response is sent."""
+        resolved = self.subscriptions.is_resolved(after.pattern)
+        former_matches = self.subscriptions.match(before.pattern, sees)
+        topics_changed, self._topics_changed = self._topics_changed, False
+        if topics_changed:
+            self.subscriptions.refresh(self.members, sees)
+        if not resolved:
+            self.subscriptions.resolve(after.pattern, former_matches)
+        new_subscription = before.topics != after.topics or (before.pattern != after.pattern and resolved)
+        new_topics = topics_changed and self.subscriptions.sizes(self.members) != self._sizes
+        if self.epoch == 0 or new_subscription or new_topics:
+            self._raise_epoch()
+
+    def _resolve_pattern(self, after: Subscription, matches: frozenset[str]) -> None:
+        """Gives a new expression its topics after the response. As in Kafka, the member gets their partitions with its
+        next heartbeat."""
+        names = self.subscriptions.names(after)
+        self.subscriptions.resolve(after.pattern, matches)
+        if self.subscriptions.names(after) != names:
+            self._raise_epoch()
+
+    def _raise_epoch(self) -> None:
+        self._remember(self.epoch + 1)
+        self.epoch += 1
+        self._sizes = self.subscriptions.sizes(self.members)
+
+    def _assign(self) -> None:
+        """Makes a new target assignment for the group epoch."""
+        topics = self.subscriptions.ids(self.members)
+        subscribers = [
+            Subscriber(member.member_id, member.instance_id, topics[member.subscription], self.target(member))
+            for member in self.members
+        ]
+        self._targets = ASSIGNORS[self.assignor](subscribers, dict(self._sizes.values()))
+        self.assignment_epoch = self.epoch
+
+    # ---- members
+
+    def _reconcile(self, member: ConsumerMember, reported: Partitions | None) -> None:
+        current = reconcile(member.current, self.assignment_epoch, self.target(member), self.members.is_free, reported)
+        if current == member.current:
+            return
+        self.members.set_current(member, current)
+        member.end_revocation()
+        if current.state is MemberState.UNREVOKED:
+            member.revocation = self._timer.after(member.rebalance_timeout, lambda: self._remove(member))
+
+    def _renew_session(self, member: ConsumerMember) -> None:
+        member.end_session()
+        member.session = self._timer.after(self.session_timeout_ms / 1000, lambda: self._remove(member))
+
+    def leave(self, member_id: str, instance_id: str | None, *, for_a_while: bool = False) -> None:
+        """Removes a member. `for_a_while`: the static member keeps its place until its session ends."""
+        if instance_id is not None:
+            member = self._static(instance_id, member_id)
+        elif (dynamic := self.members.get(member_id)) is not None:
+            member = dynamic
+        else:
+            raise UnknownMemberIdError(f"{member_id!r} is not a member of group {self.group_id!r}")
+        if for_a_while:
+            current = member.current
+            away = CurrentAssignment(LEAVING_FOR_A_WHILE, current.epoch, current.state, current.assigned)
+            self.members.set_current(member, away)
+            member.end_revocation()
+        else:
+            self._remove(member)
+
+    def remove_by_admin(self, member_id: str, instance_id: str | None) -> int:
+        """Removes a member for an administrator's LeaveGroup request; returns its error code. The instance id alone may
+        name a static member."""
+        if not member_id and (static := self.members.static(instance_id)) is not None:
+            member_id = static.member_id
+        try:
+            self.leave(member_id, instance_id)
+        except KafkaError as error:
+            return error.code
+        return 0
+
+    def _remove(self, member: ConsumerMember) -> None:
+        self.members.remove(member)
+        self._targets.pop(member.member_id, None)
+        self.subscriptions.forget_unused(self.members)
+        self._raise_epoch()
+
+    # ---- offsets
+
+    def check_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        epoch: int,
+        *,
+        transactional: bool = False,
+        knows_epochs: bool = True,
+    ) -> KafkaError | None:
+        """The error for a commit, or None. A member may commit with its present epoch, any client to an empty group. In
+        a transaction a producer need not name a member. `knows_epochs`: the request's version has member epochs."""
+        if epoch < 0 and self.is_empty:
+            return None
+        if transactional and epoch < 0 and not member_id and group_instance_id is None:
+            return None
+        error = self._check_member(member_id, epoch)
+        if member_id in self.members and not transactional and not knows_epochs:
+            return UnsupportedVersionError("a member of this group commits with version 9 of OffsetCommit or a later")
+        if transactional and isinstance(error, StaleMemberEpochError):
+            return IllegalGenerationError(str(error))
+        return error
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> KafkaError | None:
+        """The error for a request for offsets, or None. A client that names no member may see the offsets."""
+        if member_id is None and epoch < 0:
+            return None
+        return self._check_member(member_id or "", epoch)
+
+    def _check_member(self, member_id: str, epoch: int) -> KafkaError | None:
+        if (member := self.members.get(member_id)) is None:
+            return UnknownMemberIdError(f"{member_id!r} is not a member of group {self.group_id!r}")
+        if epoch != member.current.epoch:
+            return StaleMemberEpochError(f"the request has epoch {epoch}, the member is in {member.current.epoch}")
+        return None
+
+
+def _check_epoch(current: CurrentAssignment, beat: ConsumerHeartbeat) -> None:
+    """Raises FencedMemberEpochError unless the member is in the epoch of the heartbeat. The epoch before is right, too,
+    if the member may have missed the response that told it the new epoch: then it owns nothing that it may not."""
+    if beat.member_epoch == current.epoch:
+        return
+    missed = beat.member_epoch == current.previous_epoch and beat.member_epoch < current.epoch
+    if not (missed and beat.reported is not None and beat.reported <= current.assigned):
+        raise FencedMemberEpochError(
+            f"the heartbeat has epoch {beat.member_epoch}, the member is in {current.epoch}: give up all partitions "
+            f"and join again"
+        )

@@ -1,0 +1,154 @@
+"""Matches topics with a regular expression in bounded time (SubscribedTopicRegex of KIP-848).
+
+Python's `re` backtracks: a pattern such as `(a+)+b` would stop the event loop for ever. This module follows all ways
+through the expression at once, as RE2 does, and remembers each step (a lazy deterministic automaton). A step costs at
+most as many visits as the program has instructions. An expression that needs too many of them is refused.
+
+An expression matches the whole name, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kafkabuf.broker.groups.pattern_syntax import (
+    WORD,
+    Assertion,
+    Characters,
+    Choice,
+    Node,
+    Repeat,
+    Sequence,
+    parse,
+)
+from kafkabuf.errors import InvalidRegularExpressionError
+
+# Nodes that the compiler may write, repetitions included.
+_MOST_NODES = 5_000
+# Instructions that one call of `matching` may visit: a tenth of a second, about.
+_MOST_VISITS = 200_000
+_MOST_STATES = 2_000
+# The character after the last one of a name, and the character before the first.
+_END = ""
+
+
+@dataclass(slots=True)
+class _Instruction:
+    """`characters`: the next character must be one of them. `assertion`: it must hold. Without both, and without
+    `next`, the instruction is the end of the program."""
+
+    next: tuple[int, ...]
+    characters: Characters | None = None
+    assertion: Assertion | None = None
+
+
+class _Compiler:
+    """Writes the program from its end: each node is written in front of the instruction that follows it."""
+
+    def __init__(self) -> None:
+        self.program = [_Instruction(())]
+        self._nodes = 0
+
+    def write(self, node: Node, following: int) -> int:
+        """Returns the index of the node's first instruction."""
+        self._nodes += 1
+        if self._nodes > _MOST_NODES:
+            raise InvalidRegularExpressionError(f"the expression has more than {_MOST_NODES} parts and repetitions")
+        if isinstance(node, Sequence):
+            for part in reversed(node.parts):
+                following = self.write(part, following)
+            return following
+        if isinstance(node, Choice):
+            return self._append(tuple(self.write(branch, following) for branch in node.branches))
+        if isinstance(node, Repeat):
+            return self._write_repeat(node, following)
+        if isinstance(node, Assertion):
+            return self._append((following,), assertion=node)
+        return self._append((following,), characters=node)
+
+    def _write_repeat(self, repeat: Repeat, following: int) -> int:
+        if repeat.most is None:
+            loop = self._append((following,))
+            self.program[loop].next = (self.write(repeat.node, loop), following)
+            following = loop
+        else:
+            end = following
+            for _ in range(repeat.most - repeat.least):
+                following = self._append((self.write(repeat.node, following), end))
+        for _ in range(repeat.least):
+            following = self.write(repeat.node, following)
+        return following
+
+    def _append(
+        self, following: tuple[int, ...], *, characters: Characters | None = None, assertion: Assertion | None = None
+    ) -> int:
+        self.program.append(_Instruction(following, characters, assertion))
+        return len(self.program) - 1
+
+
+# The instructions to go on with, and whether the last character was a letter, a digit or "_"; None at the start.
+_State = tuple[frozenset[int], bool | None]
+
+
+class Pattern:
+    def __init__(self, expression: str) -> None:
+        """Raises InvalidRegularExpressionError."""
+        compiler = _Compiler()
+        self._start: _State = frozenset((compiler.write(parse(expression), 0),)), None
+        self._program = compiler.program
+        self._steps: dict[_State, dict[str, _State]] = {}
+        self._visits = 0
+
+    def matching(self, names: Iterable[str]) -> frozenset[str]:
+        """The names that match. Raises InvalidRegularExpressionError if that takes too long."""
+        self._visits = 0
+        return frozenset(name for name in names if self._matches(name))
+
+    def _matches(self, name: str) -> bool:
+        state = self._start
+        for character in name:
+            state = self._step(state, character)
+            if not state[0]:
+                return False
+        return bool(self._step(state, _END)[0])
+
+    def _step(self, state: _State, character: str) -> _State:
+        steps = self._steps.get(state)
+        if steps is None:
+            if len(self._steps) >= _MOST_STATES:
+                self._steps.clear()
+            steps = self._steps[state] = {}
+        if (following := steps.get(character)) is None:
+            following = steps[character] = self._follow(state, character)
+        return following
+
+    def _follow(self, state: _State, character: str) -> _State:
+        """The instructions behind `character`. Behind the end: the end of the program, if it is reached."""
+        pending, before = list(state[0]), state[1]
+        seen = set(pending)
+        reached = set()
+        while pending:
+            index = pending.pop()
+            instruction = self._program[index]
+            if instruction.characters is not None:
+                if character in instruction.characters:
+                    reached.add(instruction.next[0])
+            elif instruction.assertion is None or _holds(instruction.assertion, before, character):
+                if not instruction.next and character == _END:
+                    reached.add(index)
+                fresh = [following for following in instruction.next if following not in seen]
+                seen.update(fresh)
+                pending += fresh
+        self._visits += len(seen)
+        if self._visits > _MOST_VISITS:
+            raise InvalidRegularExpressionError("it takes too long to match the expression with all topics")
+        return frozenset(reached), character in WORD
+
+
+def _holds(assertion: Assertion, before: bool | None, character: str) -> bool:
+    if assertion is Assertion.START:
+        return before is None
+    if assertion is Assertion.END:
+        return character == _END
+    return (bool(before) != (character in WORD)) == (assertion is Assertion.BOUNDARY)

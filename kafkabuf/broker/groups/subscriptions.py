@@ -1,0 +1,89 @@
+"""The topics that the members of a consumer group read: names, and names that match their regular expressions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sized
+from typing import Protocol
+from uuid import UUID
+
+from kafkabuf.broker.groups.consumer_member import ConsumerMember, Subscription
+from kafkabuf.broker.groups.patterns import Pattern
+from kafkabuf.broker.groups.reconciliation import TopicId
+from kafkabuf.errors import InvalidRegularExpressionError
+
+log = logging.getLogger("kafkabuf.broker")
+
+
+class Topic(Protocol):
+    """What a subscription needs of a topic."""
+
+    @property
+    def topic_id(self) -> UUID: ...
+    @property
+    def partitions(self) -> Sized: ...
+
+
+# Whether a client may describe the topic with this name.
+Sees = Callable[[str], bool]
+# Topic id and number of partitions, by name.
+TopicSizes = dict[str, tuple[TopicId, int]]
+
+
+class Subscriptions:
+    """`topics` returns the topics that exist, by name. The names that match an expression are those of the last
+    `resolve` or `refresh`. As in Kafka they are without the topics that the client which caused the last match may not
+    describe, whichever member reads them."""
+
+    def __init__(self, topics: Callable[[], Mapping[str, Topic]]) -> None:
+        self._topics = topics
+        self._matches: dict[str, frozenset[str]] = {"": frozenset()}
+
+    def is_resolved(self, pattern: str) -> bool:
+        return pattern in self._matches
+
+    def match(self, pattern: str, sees: Sees | None = None) -> frozenset[str]:
+        """The names that match the expression now. Raises InvalidRegularExpressionError."""
+        if pattern in self._matches:
+            return self._matches[pattern]
+        return self._matching(pattern, sees)
+
+    def _matching(self, pattern: str, sees: Sees | None) -> frozenset[str]:
+        names = Pattern(pattern).matching(self._topics())
+        return names if sees is None else frozenset(filter(sees, names))
+
+    def resolve(self, pattern: str, matches: frozenset[str]) -> None:
+        """From now on members with this expression read the topics that `match` has found."""
+        self._matches[pattern] = matches
+
+    def refresh(self, members: Iterable[ConsumerMember], sees: Sees | None = None) -> None:
+        """Matches the expressions of the members with the topics that exist now."""
+        self.forget_unused(members)
+        for pattern in self._matches.keys() - {""}:
+            try:
+                self._matches[pattern] = self._matching(pattern, sees)
+            except InvalidRegularExpressionError as error:
+                log.warning("a group goes on with the topics that it had: %s", error)
+
+    def forget_unused(self, members: Iterable[ConsumerMember]) -> None:
+        used = {member.subscription.pattern for member in members}
+        self._matches = {pattern: names for pattern, names in self._matches.items() if not pattern or pattern in used}
+
+    def names(self, subscription: Subscription) -> frozenset[str]:
+        return subscription.topics | self._matches.get(subscription.pattern, frozenset())
+
+    def ids(self, members: Iterable[ConsumerMember]) -> dict[Subscription, frozenset[TopicId]]:
+        """The ids of the topics that exist, by the subscriptions of the members."""
+        topics = self._topics()
+        return {
+            subscription: frozenset(topics[name].topic_id.int for name in self.names(subscription) if name in topics)
+            for subscription in {member.subscription for member in members}
+        }
+
+    def sizes(self, members: Iterable[ConsumerMember]) -> TopicSizes:
+        """The topics that exist and that a member reads."""
+        topics = self._topics()
+        names: set[str] = set().union(*(self.names(chosen) for chosen in {member.subscription for member in members}))
+        return {
+            name: (topics[name].topic_id.int, len(topics[name].partitions)) for name in sorted(names & topics.keys())
+        }

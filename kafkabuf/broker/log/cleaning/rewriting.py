@@ -1,0 +1,148 @@
+"""A batch of magic 2 without the records that a cleaned log does not keep (Kafka's MemoryRecords.filterTo).
+
+The batch keeps its base offset and last offset, its sequences and its codec, and each kept record its offset and
+timestamp. A batch without a record is a header alone.
+
+A batch with a tombstone, or the batch of a control record whose transaction has no records any more, gets a delete
+horizon when a cleaning first keeps it: the time from which on a later cleaning may drop it (KIP-534). The attribute
+0x40 says so, and the horizon stands in the place of the first timestamp, to which the deltas of the timestamps refer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from kafkabuf.broker.crc import crc32c
+from kafkabuf.broker.log.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CRC,
+    CRC_AT,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    OVERHEAD,
+    Data,
+)
+from kafkabuf.broker.log.compression import NONE, compress, decompress
+from kafkabuf.broker.log.varint import read_varint
+from kafkabuf.errors import InvalidRecordError
+
+DELETE_HORIZON = 0x40
+# A stored batch was checked on arrival: this bound is only there to end a loop over broken bytes.
+_MAX_UNPACKED = 1 << 30
+
+
+class KeyedRecord(NamedTuple):
+    """A record of a stored batch. `start` and `end` are its places in the decompressed records, `rest` is the place
+    behind its timestamp delta. A `tombstone` has a null value."""
+
+    start: int
+    rest: int
+    end: int
+    offset: int
+    timestamp_delta: int
+    key: bytes | None
+    tombstone: bool
+
+
+def record_count(data: Data) -> int:
+    return int(HEADER.unpack_from(data)[-1])
+
+
+def delete_horizon(data: Data) -> int | None:
+    fields = HEADER.unpack_from(data)
+    return fields[7] if fields[5] & DELETE_HORIZON else None
+
+
+class OpenBatch:
+    """A stored batch whose records are decompressed. Raises CorruptMessageError or InvalidRecordError."""
+
+    def __init__(self, data: Data) -> None:
+        self._data = data
+        fields = HEADER.unpack_from(data)
+        self._base_offset, self._attributes, self._first_timestamp = fields[0], fields[5], fields[7]
+        self._count: int = fields[-1]
+        codec = self._attributes & CODEC_MASK
+        self._body = decompress(codec, bytes(memoryview(data)[HEADER_SIZE:]), _MAX_UNPACKED) if self._count else b""
+
+    def records(self) -> Iterator[KeyedRecord]:
+        body, start = self._body, 0
+        try:
+            for _ in range(self._count):
+                length, at = read_varint(body, start)
+                end = at + length
+                if not start < end <= len(body):
+                    raise InvalidRecordError(f"a record at {start} says {length} bytes, the batch has {len(body)}")
+                delta, rest = read_varint(body, at + 1)
+                offset_delta, at = read_varint(body, rest)
+                key_size, at = read_varint(body, at)
+                key = None if key_size < 0 else bytes(body[at : at + key_size])
+                value_size, _ = read_varint(body, at + max(key_size, 0))
+                yield KeyedRecord(start, rest, end, self._base_offset + offset_delta, delta, key, value_size < 0)
+                start = end
+        except IndexError:
+            raise InvalidRecordError(f"the batch at offset {self._base_offset} ends within a record") from None
+
+    def keep(self, kept: Sequence[KeyedRecord], new_horizon: int | None) -> Data:
+        """The batch with only the records `kept`. With `new_horizon` it gets a delete horizon."""
+        if not kept:
+            return _seal(self._data, self._attributes & ~(CODEC_MASK | DELETE_HORIZON), NO_TIMESTAMP, None, 0, b"")
+        shift = 0 if new_horizon is None else self._first_timestamp - new_horizon
+        if shift:
+            body = b"".join(self._moved(record, shift) for record in kept)
+        else:
+            body = b"".join(self._body[record.start : record.end] for record in kept)
+        attributes = self._attributes if new_horizon is None else self._attributes | DELETE_HORIZON
+        newest = None
+        if not attributes & LOG_APPEND_TIME:
+            newest = self._first_timestamp + max(record.timestamp_delta for record in kept)
+        codec = attributes & CODEC_MASK
+        packed = body if codec == NONE else compress(codec, body)
+        return _seal(self._data, attributes, self._first_timestamp - shift, newest, len(kept), packed)
+
+    def _moved(self, record: KeyedRecord, shift: int) -> bytes:
+        """The record with a timestamp delta that is `shift` greater."""
+        content = b"\0" + varint(record.timestamp_delta + shift) + self._body[record.rest : record.end]
+        return varint(len(content)) + content
+
+
+def filtered(
+    data: Data, keep: Callable[[KeyedRecord], bool], *, keep_empty: bool, horizon: int, gets_horizon: bool = False
+) -> Data | None:
+    """The batch with the records for which `keep` holds, or `data` itself if that is all of it. Without a record: its
+    header if `keep_empty`, else None. `horizon` is the delete horizon of a batch that needs one: it has a tombstone, or
+    `gets_horizon`."""
+    batch = OpenBatch(data)
+    kept = [record for record in batch.records() if keep(record)]
+    if not kept:
+        return batch.keep([], None) if keep_empty else None
+    needs_horizon = gets_horizon or any(record.tombstone for record in kept)
+    new_horizon = horizon if needs_horizon and delete_horizon(data) is None else None
+    if new_horizon is None and len(kept) == record_count(data):
+        return data
+    return batch.keep(kept, new_horizon)
+
+
+def _seal(data: Data, attributes: int, first: int, newest: int | None, count: int, body: bytes | bytearray) -> bytes:
+    """A batch with the header of `data` and these fields. `newest` None leaves the greatest timestamp as it is."""
+    fields = list(HEADER.unpack_from(data))
+    fields[1], fields[5], fields[7], fields[-1] = HEADER_SIZE - OVERHEAD + len(body), attributes, first, count
+    fields[8] = fields[8] if newest is None else newest
+    out = bytearray(HEADER_SIZE) + body
+    HEADER.pack_into(out, 0, *fields)
+    CRC.pack_into(out, CRC_AT, crc32c(memoryview(out)[ATTRIBUTES_AT:]))
+    return bytes(out)
+
+
+def varint(number: int) -> bytes:
+    """The zig-zag varint of a number of up to 64 bits."""
+    number = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,0 +1,26 @@
+"""A copy that shares its log with the partition's other copies: nothing is replicated, and any copy may lead."""
+
+from __future__ import annotations
+
+from kafkabuf.broker.replica.replication import Replica
+from kafkabuf.broker.replica.state import UNKNOWN_STATE, PartitionState
+
+
+class SharedReplica(Replica):
+    """The high watermark is the log's end. The copy is in sync as soon as its node is alive."""
+
+    def _begin(self) -> None:
+        """The high watermark is not set, and so stays the log's end."""
+
+    def learn(self, state: PartitionState) -> None:
+        self.known = state
+        if self.leads:
+            self.log.leader_epochs.assign(state.epoch, self.log.end_offset)
+        self.wake()
+
+    def advance(self) -> None:
+        """The high watermark needs no followers."""
+
+    def forget(self) -> None:
+        self.known = UNKNOWN_STATE
+        self.wake()

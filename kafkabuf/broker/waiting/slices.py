@@ -1,0 +1,136 @@
+"""Long work in slices: the event loop serves other clients between two slices.
+
+Work is a generator. It yields where others may be served, which is after a step of at most a millisecond, and returns
+its result. `Slices` does as much of it as a slice holds at once, and the rest in later turns of the loop, one slice a
+turn, whatever number of clients asks for long work.
+
+Work that changes the catalogue is `exclusive`: one such work begins when the one before it has ended, as requests to
+Kafka's controller wait in its queue. A client that goes away ends its work, but no work that changes something.
+
+Thread: the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import deque
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kafkabuf.clock import Clock
+
+T = TypeVar("T")
+Work = Generator[None, None, T]
+
+# A slice ends after this time on the cluster's clock, or after this number of steps: a clock that a test moves by hand
+# stands still meanwhile.
+SLICE_SECONDS = 0.005
+SLICE_STEPS = 500
+
+
+def finish(work: Work[T]) -> T:
+    """Does the whole work at once, and returns its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    work: Work[Any]
+    done: asyncio.Future[Any]
+    exclusive: bool
+    goes_on: bool
+
+
+class Slices:
+    """`_jobs` are the works that have begun, in the order in which they get their next slices. `_waiting` are the
+    exclusive works that wait for the exclusive work among `_jobs`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._jobs: deque[_Job] = deque()
+        self._waiting: deque[_Job] = deque()
+        self._next: asyncio.Handle | None = None
+
+    def run(self, work: Work[T], *, exclusive: bool = False, goes_on: bool = False) -> T | asyncio.Future[T]:
+        """The result of the work, or its future if the work takes more than a slice, or has to wait for its turn.
+        Raises the error of the work, or sets it in the future. A cancelled future ends the work, unless it `goes_on`.
+        """
+        job = _Job(work, self._loop.create_future(), exclusive, exclusive or goes_on)
+        if exclusive and self.changing:
+            self._waiting.append(job)
+            return job.done
+        if not self._advance(job):
+            self._jobs.append(job)
+            self._arm()
+            return job.done
+        result: T = job.done.result()
+        return result
+
+    @property
+    def changing(self) -> bool:
+        """Whether an exclusive work is going on."""
+        return any(job.exclusive for job in self._jobs)
+
+    def close(self) -> None:
+        """Ends every work where it is."""
+        if self._next is not None:
+            self._next.cancel()
+        for job in (*self._jobs, *self._waiting):
+            job.work.close()
+            job.done.cancel()
+        self._jobs.clear()
+        self._waiting.clear()
+
+    def _arm(self) -> None:
+        if self._next is None and self._jobs:
+            self._next = self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._next = None
+        job = self._jobs.popleft()
+        if job.done.cancelled() and not job.goes_on:
+            job.work.close()
+        elif not self._advance(job):
+            self._jobs.append(job)
+            _spare_collector()
+        elif job.exclusive and self._waiting:
+            self._jobs.append(self._waiting.popleft())
+        self._arm()
+
+    def _advance(self, job: _Job) -> bool:
+        """Does one slice of a work. Returns whether the work has ended."""
+        steps, end = SLICE_STEPS, self._clock.monotonic() + SLICE_SECONDS
+        try:
+            while steps and self._clock.monotonic() < end:
+                next(job.work)
+                steps -= 1
+        except StopIteration as last:
+            if not job.done.cancelled():
+                job.done.set_result(last.value)
+            return True
+        except Exception as error:
+            if not job.done.cancelled():
+                job.done.set_exception(error)
+            return True
+        return False
+
+
+def _spare_collector() -> None:
+    """Moves every young object to the collector's oldest generation, without a look at any of them.
+
+    The copies of ten thousand partitions are hundreds of thousands of objects that stay, and a large request makes as
+    many that live as long as the work. The collector would look at all objects of the process while the work goes on,
+    and stop the loop for a tenth of a second each time. `gc.unfreeze` would also thaw what the user's program has
+    frozen: then the collector does as it does.
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()

@@ -1,0 +1,13 @@
+"""Numbers for people."""
+
+from __future__ import annotations
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def nbytes(amount: float) -> str:
+    """Bytes with three digits and a decimal unit."""
+    unit = 0
+    while amount >= 999.5 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return f"{amount:.3g} {_UNITS[unit]}"

@@ -1,0 +1,108 @@
+"""Regular expressions for topics: RE2's syntax, whole names, bounded time."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkabuf.broker.groups.patterns import Pattern
+from kafkabuf.errors import InvalidRegularExpressionError
+from tests.effort import effort
+
+# Pieces that mean the same in Python's syntax.
+PIECES = (
+    r"a b \. _ - . [ab] [^a] [a-] []a] [\d_] \w \W \d \s \b \B ^ $ (a|b) (?:ab)* (|a) (a+)+ (?i:A)"
+    r" a{2} b{1,2}? a{0,} .* .+?"
+).split()
+expressions = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join)
+names = st.text("abA1._-", min_size=1, max_size=8)
+
+
+@settings(max_examples=effort(1000), deadline=None)
+@given(st.lists(expressions, min_size=1, max_size=3).map("|".join), st.lists(names, max_size=30))
+def test_expression_matches_the_names_that_pythons_matches_whole(expression: str, topics: list[str]) -> None:
+    wanted = {topic for topic in topics if re.fullmatch(expression, topic)}
+    assert Pattern(expression).matching(topics) == wanted
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("orders", {"orders"}),
+        ("order", set()),
+        ("orders.*", {"orders", "orders-eu"}),
+        ("(?i)ORDERS", {"orders"}),
+        ("(?i:O)RDERS", set()),
+        (r"\Qorders-eu\E", {"orders-eu"}),
+        (r"[[:alpha:]]+", {"orders"}),
+        (r"[[:^alpha:]]+", {"1.5"}),
+        (r"\pL+", {"orders"}),
+        (r"\p{Nd}\.\p{Nd}", {"1.5"}),
+        (r"\PL+", {"1.5"}),
+        (r"\x6frders", {"orders"}),
+        (r"\157rders", {"orders"}),
+        (r"(?P<kind>orders)-(?<region>eu)", {"orders-eu"}),
+        (r"\Aorders\z", {"orders"}),
+        (r"orders\b.*", {"orders", "orders-eu"}),
+        (r"ä*orders", {"orders"}),
+        ("", set()),
+        ("a{,3}", set()),
+    ],
+)
+def test_expression_has_re2s_syntax(expression: str, wanted: set[str]) -> None:
+    assert Pattern(expression).matching(["orders", "orders-eu", "1.5"]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("(", "missing closing )"),
+        ("a)", "unexpected )"),
+        ("[a", "missing closing ]"),
+        ("[b-a]", "invalid character class range"),
+        ("[[:no:]]", "invalid character class range"),
+        (r"\p{No such}", "invalid character class range"),
+        ("*a", "missing argument to repetition operator"),
+        ("a**", "invalid nested repetition operator"),
+        ("a{1001}", "invalid repeat count"),
+        ("a{2,1}", "invalid repeat count"),
+        ("(?=a)", "invalid or unsupported Perl syntax"),
+        ("(?<!a)", "invalid or unsupported Perl syntax"),
+        ("(?P<a", "invalid named capture"),
+        (r"(a)\1", "invalid escape sequence"),
+        (r"\x{110000}", "invalid escape sequence"),
+        ("\\", "trailing backslash"),
+        ("(" * 101 + ")" * 101, "nests too deeply"),
+        ("((){1000}){1000}", "more than 5000"),
+        ("a" * 5000, "4096 are allowed"),
+    ],
+)
+def test_invalid_expression_is_refused_with_the_reason(expression: str, reason: str) -> None:
+    with pytest.raises(InvalidRegularExpressionError, match=re.escape(reason)):
+        Pattern(expression)
+
+
+@settings(max_examples=effort(1000), deadline=None)
+@given(st.text(r"ab.*+?()[]{}|\^$-:,<>P=!iQEpx019é", max_size=20))
+def test_any_text_is_an_expression_or_refused(text: str) -> None:
+    topics = ["a", "ab-1", "b.b"]
+    with contextlib.suppress(InvalidRegularExpressionError):
+        assert Pattern(text).matching(topics) <= set(topics)
+
+
+def test_expression_that_makes_a_backtracking_matcher_hang_is_matched_at_once() -> None:
+    start = time.process_time()
+    assert Pattern("(a+)+b|((a*)*)*c").matching(["a" * 249 + str(index) for index in range(100)]) == frozenset()
+    assert time.process_time() - start < 1
+
+
+def test_expression_that_takes_too_long_is_refused() -> None:
+    start = time.process_time()
+    with pytest.raises(InvalidRegularExpressionError, match="too long"):
+        Pattern("(.{0,30}){0,30}x").matching(["ab" * 100 + str(index) for index in range(10_000)])
+    assert time.process_time() - start < 1

@@ -1,0 +1,407 @@
+"""Runs of the fuzzer of requests, each in a process of its own, so that a request may crash its process or hang it.
+
+A generation is some hundred requests to one world (fuzz_worlds.py), drawn from the seed and the generation's number. A
+worker runs one generation after the other, and ends at the first fault. The supervisor confirms the fault: it runs the
+request again alone, and if that does no harm, all requests of the generation. A measurement must be too large three
+times. The next worker goes on with the next generation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import mmap
+import multiprocessing
+import os
+import pickle
+import random
+import re
+import signal
+import struct
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from tests.hostile import fuzz_cases
+from tests.hostile.fuzz_cases import Cases
+from tests.hostile.fuzz_faults import MEASURED, Fault, Summary, describe
+from tests.hostile.fuzz_target import GENERATION, SANITIZED, Case, Target, corpus
+from tests.hostile.fuzz_worlds import KINDS, FuzzError
+
+# Every second generation has no folder and one node.
+WORLDS = ("memory", "folder", "memory", "three", "folder", "sasl")
+# A request that is served for longer, or a process that has grown by more, is not waited for.
+# Work in slices may take long, as the making of thousands of partitions does: others are served meanwhile.
+_HANG_SECONDS = 8.0 * (5 if SANITIZED else 1)
+# Some worlds with a folder restart early.
+_SHORT = 40
+_END_SECONDS = 30.0 * (5 if SANITIZED else 1)
+_BUSY = 5
+_HUGE = 1 << 30
+_POLL_SECONDS = 0.05
+_ATTEMPTS = 3
+_SHRINK_SECONDS = 15.0
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+# In a replay, in the place of the number of the generation: the last request is served.
+_LAST = 1
+_fork = multiprocessing.get_context("fork")
+
+
+# ---- in the worker's process
+
+
+class _Progress:
+    """What the supervisor sees of a worker: since when it serves a request, and the requests of the generation."""
+
+    _FIELDS = struct.Struct("=qqq")
+
+    def __init__(self, path: Path) -> None:
+        self._shared = mmap.mmap(-1, self._FIELDS.size)
+        self._path = path
+        self._file: int | None = None
+
+    def begin(self, generation: int) -> None:
+        if self._file is not None:
+            os.close(self._file)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        self._set(generation, 0, 0)
+
+    def serve(self, generation: int, case: Case) -> None:
+        assert self._file is not None
+        os.write(self._file, pickle.dumps(case))
+        self._set(generation, time.monotonic_ns(), 0)
+
+    def end(self, generation: int) -> None:
+        self._set(generation, time.monotonic_ns(), 1)
+
+    def rest(self, generation: int) -> None:
+        self._set(generation, 0, 0)
+
+    def _set(self, *values: int) -> None:
+        self._FIELDS.pack_into(self._shared, 0, *values)
+
+    def get(self) -> tuple[int, float, bool]:
+        """(generation, since when a request is served or 0, whether the generation is at its end)"""
+        generation, since, ending = self._FIELDS.unpack_from(self._shared)
+        return generation, since / 1e9, bool(ending)
+
+    def cases(self) -> list[Case]:
+        found = []
+        with self._path.open("rb") as file, suppress(EOFError, pickle.UnpicklingError):
+            while True:
+                found.append(pickle.load(file))
+        return found
+
+
+def _fault_of(error: BaseException) -> tuple[str, str]:
+    if isinstance(error, FuzzError):
+        return error.kind, str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
+    return "raises", f"{type(error).__name__} in {place}: {error}"
+
+
+def _seeded_ids(seed: str) -> None:
+    """The ids that the cluster gives out are the same in each run of a generation."""
+    os.urandom = random.Random(seed).randbytes  # in a process that does nothing else
+
+
+def _work(options: Options, first: int, until: int, progress: _Progress, pipe: Connection) -> None:
+    """Run generations until the requests or the seconds are spent. Sends a Summary for each, or a fault."""
+    sent, number = 0, first
+    while sent < until and time.monotonic() < options.deadline:
+        summary = Summary()
+        try:
+            _run_generation(options, number, until - sent, progress, summary)
+        except BaseException as error:
+            pipe.send((summary, *_fault_of(error)))
+            return
+        pipe.send((summary, "", ""))
+        sent, number = sent + summary.requests, number + 1
+
+
+def _run_generation(options: Options, number: int, most: int, progress: _Progress, summary: Summary) -> None:
+    seed, kind = f"{options.seed}/{number}", options.world or WORLDS[number % len(WORLDS)]
+    progress.begin(number)
+    _seeded_ids(seed)
+    cases, target = Cases(random.Random(seed), kind), Target(kind)
+    target.begin()
+    gc.collect()
+    length = _SHORT if kind == "folder" and number % 4 == 1 else GENERATION
+    for index in range(min(length, most)):
+        if index % 20 == 0:
+            cases.topic_ids = target.world.topic_ids()
+        case = cases.next()
+        progress.serve(number, case)
+        try:
+            summary.add(case, *target.serve(case))
+        except Exception as error:
+            if Fault(kind, *_fault_of(error), [case]).signature not in options.known:
+                raise
+            summary.repeated += 1
+        progress.rest(number)
+        if target.old or time.monotonic() > options.deadline:
+            break
+    progress.end(number)
+    target.finish(random.Random(seed))
+    target.close()
+
+
+def _replay(world: str, cases: list[Case], finish: str, progress: _Progress, pipe: Connection) -> None:
+    """Serve the cases again. Only the last may break a promise."""
+    progress.begin(0)
+    _seeded_ids(finish or "replay")
+    target = Target(world)
+    before = cases if finish else cases[:-1]
+    for case in before:
+        progress.serve(0, case)
+        with suppress(Exception):
+            target.serve(case)
+    target.begin()
+    try:
+        if finish:
+            progress.end(_LAST)
+            target.finish(random.Random(finish))
+        else:
+            progress.serve(_LAST, cases[-1])
+            target.serve(cases[-1])
+    except BaseException as error:
+        pipe.send(_fault_of(error))
+        return
+    pipe.send(("", ""))
+
+
+# ---- in the supervisor's process
+
+
+@dataclass
+class Options:
+    """`world`: the kind of all worlds, "" for each in turn. `requests` and `seconds`: the first that is reached ends
+    the run. `folder` gets the faults. A worker passes over faults that are `known`."""
+
+    folder: Path
+    seed: int = 0
+    world: str = ""
+    requests: int = 10**12
+    seconds: float = 1e9
+    say: Callable[[str], None] = lambda text: print(text, flush=True)
+    deadline: float = field(init=False, default=0.0)
+    known: set[tuple[str, ...]] = field(init=False, default_factory=set)
+
+
+class Child:
+    """A forked process that somebody watches."""
+
+    def __init__(self, folder: Path, function: Callable[..., None], *arguments: Any) -> None:
+        self.progress = _Progress(folder / "running")
+        self.pipe, theirs = _fork.Pipe(duplex=False)
+        self.process = _fork.Process(target=_run_child, args=(function, arguments, self.progress, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+        self._size = 0
+        self._since = self._used = 0.0
+
+    def overdue(self) -> tuple[str, str] | None:
+        """The fault of a process that hangs or grows, which is then killed."""
+        _, since, ending = self.progress.get()
+        allowed, size = _END_SECONDS if ending else _HANG_SECONDS, self._resident()
+        if since != self._since:
+            self._since, self._used = since, self._processor()
+        fault = None
+        if since and self._hangs(time.monotonic() - since, allowed):
+            fault = "hang", f"served for more than {allowed:.0f} s"
+        elif since and size - self._size > _HUGE and not SANITIZED:
+            fault = "memory", f"{size - self._size >> 20} MiB more, while it is served"
+        elif not since:
+            self._size = size
+        if fault is not None:
+            self.kill()
+        return fault
+
+    def _hangs(self, seconds: float, allowed: float) -> bool:
+        """The machine may be busy: a process that has hardly run gets more time."""
+        return seconds > (allowed if self._processor() - self._used > allowed / 2 else _BUSY * allowed)
+
+    def _processor(self) -> float:
+        """The seconds that the process's first thread has run."""
+        with suppress(OSError, IndexError):
+            return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[0]) / 1e9
+        return 0.0
+
+    def _resident(self) -> int:
+        with suppress(OSError, IndexError):
+            return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
+        return 0
+
+    def kill(self) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.join()
+
+    def died(self) -> tuple[str, str]:
+        self.process.join()
+        return "crash", f"the process ended with {self.process.exitcode}"
+
+
+def _run_child(function: Callable[..., None], arguments: tuple[Any, ...], *more: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _give_memory_back()
+    function(*arguments, *more)
+
+
+def _give_memory_back() -> None:
+    """Let glibc's malloc keep no freed memory for later: a request that uses such memory would seem to need none."""
+    library = ctypes.CDLL(None)
+    for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
+        library.mallopt(parameter, 1 << 20)
+
+
+class Supervisor:
+    """Runs workers until the options' end. `faults` are the confirmed faults, each with its file."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self.summary = Summary()
+        self.faults: dict[tuple[str, ...], Fault] = {}
+        self.paths: dict[tuple[str, ...], Path] = {}
+        self.found_after: dict[tuple[str, ...], float] = {}
+        self.unconfirmed = 0
+
+    def run(self) -> None:
+        options = self._options
+        options.folder.mkdir(parents=True, exist_ok=True)
+        began = self._said = time.monotonic()
+        options.deadline = began + options.seconds
+        generation = 0
+        while self.summary.requests < options.requests and time.monotonic() < options.deadline:
+            generation, fault = self._run_worker(generation)
+            if fault is not None:
+                self._judge(fault, time.monotonic() - began)
+        (options.folder / "running").unlink(missing_ok=True)
+
+    def _run_worker(self, first: int) -> tuple[int, Fault | None]:
+        """Run generations; returns the next number, and the fault that ended the worker."""
+        options = self._options
+        child = Child(options.folder, _work, options, first, options.requests - self.summary.requests)
+        killed = True
+        while True:
+            try:
+                if child.pipe.poll(_POLL_SECONDS):
+                    summary, kind, text = child.pipe.recv()
+                    self.summary.join(summary)
+                    self._report()
+                    if not kind:
+                        continue
+                    child.process.join()
+                    killed = False
+                    break
+                if (overdue := child.overdue()) is not None:
+                    kind, text = overdue
+                    break
+            except EOFError:
+                kind, text = child.died()
+                if child.process.exitcode == 0:
+                    return child.progress.get()[0] + 1, None
+                break
+        generation, _, ending = child.progress.get()
+        world, cases = options.world or WORLDS[generation % len(WORLDS)], child.progress.cases()
+        self.summary.requests += len(cases) * killed
+        return generation + 1, Fault(world, kind, text, cases, f"{options.seed}/{generation}" * ending)
+
+    def _judge(self, fault: Fault, seconds: float) -> None:
+        if fault.signature in self.faults:
+            self.summary.repeated += 1
+            return
+        confirmed = confirm(fault, self._options.folder)
+        if confirmed is None:
+            self.unconfirmed += 1
+            return
+        path = self._options.folder / f"{fault.kind}-{fault.api}-{len(self.faults) + 1}".replace(" ", "-")
+        confirmed.write(path)
+        self.faults[fault.signature], self.paths[fault.signature] = confirmed, path
+        self.found_after[fault.signature] = seconds
+        self._options.known.add(fault.signature)
+        sent = confirmed.cases[0].origin if len(confirmed.cases) == 1 else f"{len(confirmed.cases)} requests"
+        self._options.say(f"{path}: after {seconds:.0f} s, {fault.api} ({confirmed.world}, {sent}): {confirmed.text}")
+
+    def _report(self) -> None:
+        if time.monotonic() - self._said > 20:
+            self._said = time.monotonic()
+            self._options.say(describe(self.summary))
+
+
+def warm() -> None:
+    """Load what the first request of each API and version loads: that memory and time must not count for a request.
+    The workers are forked from this process."""
+    for kind in KINDS:
+        target = Target(kind)
+        for frame in corpus():
+            with suppress(Exception):
+                target.serve(Case(frame))
+        target.close()
+    fuzz_cases.warm()
+    gc.collect()
+    gc.freeze()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+def outcome(fault: Fault, cases: list[Case], folder: Path) -> tuple[str, str]:
+    """(kind, text) of the fault that a new run of the cases shows; ("", "") if it shows none."""
+    child = Child(folder, _replay, fault.world, cases, fault.finish)
+    while True:
+        try:
+            if child.pipe.poll(_POLL_SECONDS):
+                found: tuple[str, str] = child.pipe.recv()
+                child.process.join()
+                return found
+        except EOFError:
+            return child.died()
+        if (overdue := child.overdue()) is not None:
+            return overdue if child.progress.get()[0] == _LAST else ("", "")
+
+
+def confirm(fault: Fault, folder: Path) -> Fault | None:
+    """The fault with as few requests as show it; None if a new run does not show it."""
+    if not fault.finish and (text := _shown(fault, fault.cases[-1:], folder)):
+        return replace(fault, cases=fault.cases[-1:], text=text)
+    if (text := _shown(fault, fault.cases, folder)) is None:
+        return None
+    return replace(fault, cases=_shrunk(fault, folder), text=text)
+
+
+def _shown(fault: Fault, cases: list[Case], folder: Path) -> str | None:
+    """The text of the mildest of some runs."""
+    texts = []
+    for _ in range(_ATTEMPTS if fault.kind in MEASURED else 1):
+        kind, text = outcome(fault, cases, folder)
+        if not _alike(kind, fault.kind):
+            return None
+        texts.append(text)
+    return min(texts, key=lambda text: [int(number) for number in re.findall(r"\d+", text)][:1])
+
+
+def _alike(kind: str, wanted: str) -> bool:
+    """A slow request may hang, too."""
+    return kind == wanted or {kind, wanted} <= {"wait", "hang", "memory"}
+
+
+def _shrunk(fault: Fault, folder: Path) -> list[Case]:
+    """Leave out requests before the last, in large pieces and then in smaller ones, while there is time."""
+    until = time.monotonic() + _SHRINK_SECONDS
+    kept, tail = fault.cases[: len(fault.cases) - (not fault.finish)], fault.cases[-1:] if not fault.finish else []
+    size = max(1, len(kept) // 2)
+    while size and time.monotonic() < until:
+        at = 0
+        while at < len(kept) and time.monotonic() < until:
+            fewer = kept[:at] + kept[at + size :]
+            if _alike(outcome(fault, fewer + tail, folder)[0], fault.kind):
+                kept = fewer
+            else:
+                at += size
+        size //= 2
+    return kept + tail
