@@ -203,7 +203,8 @@ class Child:
         self.process = _fork.Process(target=_run_child, args=(function, arguments, self.progress, theirs), daemon=True)
         self.process.start()
         theirs.close()
-        self._size = 0
+        # What the child shares with its parent is no growth: it may serve its first request before anybody looks again.
+        self._size = self._resident()
         self._since = self._used = 0.0
 
     def overdue(self) -> tuple[str, str] | None:

@@ -310,6 +310,26 @@ def test_fuzzer_finds_a_planted_fault_and_keeps_its_request(
     assert fuzz_runs.outcome(kept, kept.cases, tmp_path)[0] == kind
 
 
+def test_memory_that_a_worker_got_from_its_parent_is_no_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parent holds more than a worker may grow by, and a request is served when the supervisor looks first."""
+
+    def serves(progress: fuzz_runs._Progress, pipe: Any) -> None:
+        progress.begin(0)
+        progress.serve(0, Case(corpus()[0]))
+        pipe.send("serves")
+        time.sleep(1000)
+
+    held = b"x" * (300 * MIB)
+    monkeypatch.setattr(fuzz_runs, "_HUGE", 200 * MIB)
+    child = fuzz_runs.Child(tmp_path, serves)
+    try:
+        assert child.pipe.recv() == "serves"
+        assert child.overdue() is None
+    finally:
+        child.kill()
+    assert len(held) == 300 * MIB
+
+
 def test_fault_that_takes_two_requests_keeps_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
