@@ -16,6 +16,7 @@ from kafkabuf.broker import apis
 from kafkabuf.broker.acl_controls import AclControls
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.cluster.cluster_config import ClusterConfig
+from kafkabuf.broker.cluster.creation import create_topic
 from kafkabuf.broker.cluster.upkeep import compact, tick
 from kafkabuf.broker.configs.given import Value, with_values
 from kafkabuf.broker.controls import FaultControls, TrafficControls
@@ -205,17 +206,10 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
 
         The broker acts on the configs of `LogConfig`, max.message.bytes, min.insync.replicas and
         unclean.leader.election.enable. Raises TopicExistsError, InvalidTopicError, InvalidPartitionsError,
-        InvalidReplicationFactorError or InvalidConfigError.
+        InvalidReplicationFactorError or InvalidConfigError. One call may ask for more partitions than one request of a
+        client, which may create 9,999.
         """
-        cluster = self._running()
-
-        async def create() -> None:
-            creating = cluster.catalogue.creating_topic(name, partitions, replication_factor, configs)
-            created = cluster.slices.run(creating, exclusive=True)
-            if isinstance(created, asyncio.Future):
-                await created
-
-        self._await(create())
+        self._await(create_topic(self._running(), name, partitions, replication_factor, configs or {}))
 
     def topics(self) -> dict[str, int]:
         """{name: number of partitions}, without Kafka's internal topics"""

@@ -149,7 +149,17 @@ def test_leaders_are_spread_over_the_nodes(cluster: EmbeddedCluster) -> None:
     assert len({cluster.leader(f"one-{number}", 0)[0] for number in range(3)}) == 3
 
 
+@pytest.mark.parametrize("partitions", [9_999, 10_000, 20_001])
+def test_owner_creates_more_partitions_than_a_client(cluster: EmbeddedCluster, partitions: int) -> None:
+    cluster.create_topic("wide", partitions, replication_factor=1)
+    assert cluster.topics() == {"wide": partitions}
+    assert {cluster.leader("wide", partition)[0] for partition in (0, 1, 2)} == {1, 2, 3}
+    assert cluster.leader("wide", partitions - 1)[0] in (1, 2, 3)
+
+
 def test_impossible_topic_is_refused(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(InvalidPartitionsError, match="at most 1,000,000 partitions"):
+        cluster.create_topic("t", 2**31 - 1)
     cluster.create_topic("t")
     impossible: list[tuple[str, dict[str, Any], type[Exception]]] = [
         ("t", {}, TopicExistsError),
