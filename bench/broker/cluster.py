@@ -155,6 +155,7 @@ CLAIM = Claim(
     metrics=[RATE, CPU, BROKER_CPU, CALL_P50, CALL_P99, UP, IMPORTED, RSS, IDLE],
     baseline=ONE,
     amount=2_000_000,
+    seconds=40,
     goals=[
         Goal("records/s, 3 copies, acks=all", THREE, RATE.name, 500_000),
         Goal(f"p99 ms from call at {PACE:,}/s, 3 copies, acks=all", THREE, CALL_P99.name, 5, at_most=True),

@@ -149,6 +149,7 @@ CLAIM = Claim(
     metrics=[CPU, RATE],
     baseline=JAVA_LOW.name,
     amount=1_000_000,
+    seconds=75,
     unit="requests",
     rounds=3,
     goals=[

@@ -36,6 +36,7 @@ CLAIM = Claim(
     metrics=[RATE, CPU],
     baseline=OWN,
     amount=1_000_000,
+    seconds=25,
     goals=[
         Goal("compat.kafka_python of kafkabuf's send()", KAFKA_FACE, RATE.name, 0.85, OWN),
         Goal("compat.confluent, no callback, of kafkabuf's send()", CONFLUENT_FACE, RATE.name, 0.85, OWN),

@@ -136,6 +136,7 @@ CLAIM = Claim(
     metrics=[CPU, RSS, INSTALLED],
     baseline=OURS,
     amount=5,
+    seconds=25,
     unit="openings",
     goals=[
         Goal("CPU to the first record", OURS, CPU.name, 0.20, at_most=True),

@@ -116,6 +116,7 @@ CLAIM = Claim(
     metrics=[MAGIC_2, MAGIC_1],
     baseline=JAVA,
     amount=5_000_000,
+    seconds=18,
     goals=[
         Goal(f"encode, magic {magic}, against {peer}", IN_C, metric.name, bound, peer, at_most=True)
         for peer, bound in ((JAVA, 1 / 4), (AIOKAFKA, 1 / 8))

@@ -53,6 +53,7 @@ CLAIM = Claim(
     metrics=[PAIR],
     baseline=JAVA_ONE.name,
     amount=10_000_000,
+    seconds=33,
     unit="pairs",
     goals=[
         Goal("allocate + deallocate, one thread", ONE.name, PAIR.name, 1 / 2, JAVA_ONE.name, at_most=True),

@@ -297,6 +297,7 @@ CLAIM = Claim(
     metrics=[RECOVERY],
     baseline=name_of(CONFLUENT, "coordinator", "killed"),
     amount=3,
+    seconds=107,
     unit="more",
     goals=[_goal(trouble) for trouble in TROUBLES],
     rounds=3,

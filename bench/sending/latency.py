@@ -142,6 +142,7 @@ CLAIM = Claim(
     metrics=[CALL_P50, CALL_P99, DUE_P50, DUE_P99, SENT],
     baseline=_theirs(RATES[0]),
     amount=3,
+    seconds=95,
     unit="seconds",
     goals=[
         Goal(f"{metric.heading} at {rate:,}/s", _ours(rate), metric.name, 1, _theirs(rate), at_most=True)

@@ -67,6 +67,8 @@ CLAIM = Claim(
     metrics=[RATE, CPU, JVM],
     baseline=THEIRS,
     amount=2_000_000,
+    seconds=220,
+    brief=0.3,
     unit="rows",
     goals=[
         Goal("rows/s, of Spark's own sink", OURS, RATE.name, 2.0, THEIRS),
