@@ -414,3 +414,20 @@ async def test_partition_that_comes_back_to_a_member_is_given_up_first(world: Wo
 def test_impossible_setting_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(setting))):
         GroupSettings(**setting)
+
+
+@scenario
+async def test_static_member_comes_back_under_the_id_of_another_member_and_takes_its_place(world: World) -> None:
+    world.create("t", 4)
+    other, static = Consumer(world, "one", "t"), Consumer(world, "two", "t", instance_id="i")
+    settle(other, static)
+    static.leave(for_a_while=True)
+    again = Consumer(world, "one", "t", instance_id="i")
+    settle(again)
+    assert len(again.owned) == 4, "nobody else owns a partition"
+    for _ in range(2):
+        world.advance(SESSION - 1)
+        again.beat()
+    assert [member.member_id for member in world.group.members] == ["one"]
+    world.advance(SESSION + 1)
+    assert world.state == "Empty"

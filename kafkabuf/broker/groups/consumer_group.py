@@ -148,11 +148,14 @@ class ConsumerGroup:
             self.subscriptions.is_resolved(after.pattern),
             self.subscriptions.match(after.pattern, beat.sees),
         )
+        replaced = self._drop_namesake(beat, former)
         member = self._admit(beat, former)
         had = NO_PARTITIONS if member is not former else member.current.assigned
         member.take(beat)
         self.members.add(member)
         self._follow_subscription(before, after, beat.sees)
+        if replaced:
+            self._raise_epoch()
         if self.epoch > self.assignment_epoch:
             self._assign()
         self._reconcile(member, beat.reported)
@@ -161,7 +164,7 @@ class ConsumerGroup:
         answer = self._answer(member, with_assignment=beat.wants_assignment or changed)
         if not resolved:
             self._resolve_pattern(after, matches)
-        if before.pattern != after.pattern:
+        if replaced or before.pattern != after.pattern:
             self.subscriptions.forget_unused(self.members)
         return answer
 
@@ -190,6 +193,14 @@ class ConsumerGroup:
         if static.member_id != member_id:
             raise FencedInstanceIdError(f"{instance_id!r} has another member id than {member_id!r} now")
         return static
+
+    def _drop_namesake(self, beat: ConsumerHeartbeat, former: ConsumerMember | None) -> bool:
+        """Removes another member with the id that a static member comes back with. Returns whether there was one."""
+        namesake = self.members.get(beat.member_id)
+        if former is None or namesake is None or namesake is former:
+            return False
+        self.members.remove(namesake)
+        return True
 
     def _admit(self, beat: ConsumerHeartbeat, former: ConsumerMember | None) -> ConsumerMember:
         """The member itself. A static member that is back takes over the partitions and the target of its former
