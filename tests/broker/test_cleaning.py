@@ -184,6 +184,17 @@ def test_aborted_record_does_not_hide_a_committed_record(log: PartitionLog) -> N
     assert [record.value for record in consume(log)] == [b"committed"]
 
 
+def test_aborted_transaction_of_the_clean_part_hides_no_later_record_of_its_producer(log: PartitionLog) -> None:
+    keyed(log, (b"b", b"aborted"), producer=(8, 0, 0), transactional=True)
+    end(log, (8, 0, 0), committed=False)
+    keyed(log, (b"a", b"1"))
+    assert clean(log) == 1
+    keyed(log, (b"a", b"2"), producer=(8, 0, 1), transactional=True)
+    end(log, (8, 0, 0), committed=True)
+    assert clean(log) == 1
+    assert [record.value for record in consume(log)] == [b"2"]
+
+
 def test_records_younger_than_min_compaction_lag_stay(log: PartitionLog) -> None:
     log.config = replace(COMPACTED, min_compaction_lag_ms=1000)
     keyed(log, (b"a", b"1"), (b"a", b"2"), time=NOW - 2000)

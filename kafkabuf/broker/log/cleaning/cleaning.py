@@ -44,11 +44,15 @@ class Cleaning:
         self._upper = upper
         self._now_ms = log.clock.time_ms()
         self._last_offsets: dict[bytes, int] = {}
-        self._walk = self._new_walk()
+        self._walk = TransactionWalk(())
         self._last_batches = _last_batches(log.producers)
 
-    def _new_walk(self) -> TransactionWalk:
-        return TransactionWalk(known for known in self._log.producers.aborted if known.first_offset < self._upper)
+    def _new_walk(self, start: int) -> TransactionWalk:
+        """A walk from `start`, behind the transactions that ended before."""
+        aborted = self._log.producers.aborted
+        return TransactionWalk(
+            known for known in aborted if known.last_offset >= start and known.first_offset < self._upper
+        )
 
     async def run(self) -> bool:
         """Returns False if it gave up. Raises CorruptMessageError or InvalidRecordError for batches that it cannot
@@ -57,9 +61,10 @@ class Cleaning:
         if not segments:
             return True
         start = max(self._log.clean_offset, segments[0].base_offset)
+        self._walk = self._new_walk(start)
         async for batch in self._batches(start, self._upper):
             self._note(batch)
-        self._walk = self._new_walk()
+        self._walk = self._new_walk(segments[0].base_offset)
         for group in grouped(segments, self._log.config.segment_bytes):
             if not await self._clean(group):
                 return False
