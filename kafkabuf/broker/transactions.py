@@ -16,8 +16,10 @@ transactional ids are kept for ever; the coordinator's epoch is always 0.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 
 from kafkabuf.broker.log.control import Marker
@@ -30,15 +32,20 @@ from kafkabuf.errors import (
     InvalidTransactionTimeoutError,
     InvalidTxnStateError,
     KafkaError,
+    KafkaStorageError,
     ProducerFencedError,
     TransactionAbortableError,
 )
+
+log = logging.getLogger("kafkabuf.broker")
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 # The last epoch that a client gets. The epoch after it is reserved for fencing.
 LAST_EPOCH = 32767 - 1
 _COORDINATOR_EPOCH = 0
+# After this pause the coordinator tries again what the disk has refused.
+RETRY_SECONDS = 1.0
 
 # Topic and partition.
 TopicPartition = tuple[str, int]
@@ -83,7 +90,8 @@ class Transaction:
 class Transactions:
     """`write_marker` writes a control record to a partition; it returns False if the control record must wait.
 
-    `remember` stores every change before the change takes effect, and `restore` takes the stored transactions.
+    `remember` stores every change before the change takes effect, and `restore` takes the stored transactions. A change
+    that the disk refuses does not take place, and the caller gets KafkaStorageError.
     """
 
     def __init__(
@@ -123,16 +131,16 @@ class Transactions:
         transaction = self._by_id.get(transactional_id)
         if transaction is None:
             transaction = Transaction(transactional_id, self._next_producer_id(), timeout_ms)
-            self._by_id[transactional_id] = transaction
         self._check_known(transaction, known)
         if transaction.state in PREPARED:
             raise ConcurrentTransactionsError("the coordinator is still ending the previous transaction")
         if transaction.state is State.ONGOING:
             self._fence(transaction)
             raise ConcurrentTransactionsError("the coordinator first aborts the transaction of the previous producer")
-        self._raise_epoch(transaction, None if known is None else known[1])
-        transaction.timeout_ms, transaction.state, transaction.started_ms = timeout_ms, State.EMPTY, -1
-        self._remember(transaction)
+        with self._stored(transaction):
+            self._raise_epoch(transaction, None if known is None else known[1])
+            transaction.timeout_ms, transaction.state, transaction.started_ms = timeout_ms, State.EMPTY, -1
+        self._by_id[transactional_id] = transaction
         return transaction.producer_id, transaction.epoch
 
     @staticmethod
@@ -164,20 +172,25 @@ class Transactions:
     def add(self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]) -> None:
         """Adds partitions to the transaction. The first of them begins it."""
         transaction = self._check_owner(transactional_id, producer)
-        if transaction.state is not State.ONGOING:
-            transaction.state, transaction.started_ms = State.ONGOING, self._timer.clock.time_ms()
-            transaction.expiry = self._timer.after(transaction.timeout_ms / 1000, lambda: self._expire(transaction))
-        elif transaction.partitions.issuperset(partitions):
+        begins = transaction.state is not State.ONGOING
+        if not begins and transaction.partitions.issuperset(partitions):
             return
-        transaction.partitions.update(partitions)
-        self._remember(transaction)
+        with self._stored(transaction):
+            if begins:
+                transaction.state, transaction.started_ms = State.ONGOING, self._timer.clock.time_ms()
+            transaction.partitions = transaction.partitions.union(partitions)
+        if begins:
+            self._expire_after(transaction, transaction.timeout_ms / 1000)
 
     def restore(self, transaction: Transaction) -> None:
         """Takes back a transaction that `remember` stored. Its time-out begins now. A transaction in a Prepare state
         ends with the next call of `write_held_markers`."""
         self._by_id[transaction.transactional_id] = transaction
         if transaction.state is State.ONGOING:
-            transaction.expiry = self._timer.after(transaction.timeout_ms / 1000, lambda: self._expire(transaction))
+            self._expire_after(transaction, transaction.timeout_ms / 1000)
+
+    def _expire_after(self, transaction: Transaction, seconds: float) -> None:
+        transaction.expiry = self._timer.after(seconds, lambda: self._expire(transaction))
 
     def verify(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> None:
         """Raises TransactionAbortableError unless the partition is part of the transaction."""
@@ -265,29 +278,50 @@ class Transactions:
         return transaction.state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
 
     def _expire(self, transaction: Transaction) -> None:
-        if transaction.state is State.ONGOING:
+        if transaction.state is not State.ONGOING:
+            return
+        try:
             self._fence(transaction)
+        except KafkaStorageError as error:
+            log.error("%r, whose time-out is over, waits for the disk: %s", transaction.transactional_id, error)
+            self._expire_after(transaction, RETRY_SECONDS)
 
     def _fence(self, transaction: Transaction) -> None:
         """Aborts with an epoch that the owner does not know."""
-        last = transaction.epoch if self._version_2 else NO_EPOCH
-        transaction.epoch += 1
-        self._prepare(transaction, committed=False)
-        transaction.last_epoch = last
-        self._remember(transaction)
+        with self._stored(transaction):
+            transaction.last_epoch = transaction.epoch if self._version_2 else NO_EPOCH
+            transaction.epoch += 1
+            transaction.state = State.PREPARE_ABORT
+        self._finish(transaction)
 
     def _prepare(self, transaction: Transaction, committed: bool, raise_epoch: bool = False) -> None:
+        with self._stored(transaction):
+            if transaction.state is not State.ONGOING:
+                transaction.started_ms = self._timer.clock.time_ms()
+            if raise_epoch:
+                if transaction.exhausted:
+                    transaction.next_producer_id = self._next_producer_id()
+                transaction.last_epoch, transaction.epoch = transaction.epoch, transaction.epoch + 1
+            transaction.state = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
+        self._finish(transaction)
+
+    def _finish(self, transaction: Transaction) -> None:
         if transaction.expiry is not None:
             transaction.expiry.cancel()
-        if transaction.state is not State.ONGOING:
-            transaction.started_ms = self._timer.clock.time_ms()
-        if raise_epoch:
-            if transaction.exhausted:
-                transaction.next_producer_id = self._next_producer_id()
-            transaction.last_epoch, transaction.epoch = transaction.epoch, transaction.epoch + 1
-        transaction.state = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
-        self._remember(transaction)
         self._write_markers(transaction)
+
+    @contextmanager
+    def _stored(self, transaction: Transaction) -> Iterator[None]:
+        """Stores the changes that the caller makes meanwhile. Takes them back if the disk refuses, and raises
+        KafkaStorageError."""
+        before = replace(transaction)
+        try:
+            yield
+            self._remember(transaction)
+        except KafkaStorageError:
+            for field_of in fields(Transaction):
+                setattr(transaction, field_of.name, getattr(before, field_of.name))
+            raise
 
     def hold(self) -> None:
         self._held = True
@@ -312,12 +346,16 @@ class Transactions:
         }
         if transaction.partitions:
             return
-        transaction.state = State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT
-        if transaction.next_producer_id != NO_PRODUCER_ID:
-            transaction.previous_producer_id = transaction.producer_id
-            transaction.producer_id, transaction.epoch = transaction.next_producer_id, 0
-            transaction.next_producer_id = NO_PRODUCER_ID
-        self._remember(transaction)
+        try:
+            with self._stored(transaction):
+                transaction.state = State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT
+                if transaction.next_producer_id != NO_PRODUCER_ID:
+                    transaction.previous_producer_id = transaction.producer_id
+                    transaction.producer_id, transaction.epoch = transaction.next_producer_id, 0
+                    transaction.next_producer_id = NO_PRODUCER_ID
+        except KafkaStorageError as error:
+            log.error("the end of the transaction of %r waits for the disk: %s", transaction.transactional_id, error)
+            self._timer.after(RETRY_SECONDS, self.write_held_markers)
 
 
 def code_for(error: KafkaError, knows_fenced: bool) -> int:

@@ -15,14 +15,16 @@ from unittest import mock
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.storage.files import FileSegments
 from kafkabuf.broker.log.storage.journal import Journal
+from kafkabuf.broker.transactions import RETRY_SECONDS, State
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaStorageError
 from kafkabuf.protocol import messages
 from tests.broker.log_support import contents, end, put_in_transaction
-from tests.broker.raw_client import NOW, RawClient, batch
+from tests.broker.raw_client import NOW, RawClient, batch, error_codes
 from tests.broker.test_data_dir import _forget, running
 
 STORAGE_ERROR = KafkaStorageError.code
@@ -316,3 +318,119 @@ def test_settings_that_the_journal_refuses_take_no_effect(tmp_path: Path) -> Non
         assert answer.responses[0].error_code == STORAGE_ERROR
         assert client.produce("t", batch([b"x" * 200])).error_code == 0
         assert cluster._call(lambda c: c.catalogue.topic("t").configs) == {}
+
+
+# ---- groups and transactions
+
+GROUP, TRANSACTION = "g", "tx"
+
+
+def offsets_of(cluster: EmbeddedCluster) -> dict[tuple[str, int], int]:
+    """The committed offsets of the group."""
+
+    def look_up(of: Cluster) -> dict[tuple[str, int], int]:
+        group = of.groups.find(GROUP)
+        committed = [] if group is None else [(at, group.offsets.get(at)) for at in group.offsets.partitions()]
+        return {at: found.offset for at, found in committed if found is not None}
+
+    return cluster._call(look_up)
+
+
+def state_of(cluster: EmbeddedCluster) -> State | None:
+    """The state of the transactional id; None if there is none."""
+
+    def look_up(of: Cluster) -> State | None:
+        transaction = of.transactions.get(TRANSACTION)
+        return None if transaction is None else transaction.state
+
+    return cluster._call(look_up)
+
+
+def delete_offset(client: RawClient) -> int:
+    topics = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+    answer = client.ask(messages.OFFSET_DELETE, 0, group_id=GROUP, topics=topics)
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def delete_group(client: RawClient) -> int:
+    return int(client.ask(messages.DELETE_GROUPS, 2, groups_names=[GROUP]).results[0].error_code)
+
+
+@pytest.mark.parametrize("ask", [delete_offset, delete_group])
+def test_offset_that_the_disk_does_not_delete_stays(tmp_path: Path, ask: Ask) -> None:
+    partition = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
+    topics = [{"name": "t", "partitions": [partition]}]
+    with running(tmp_path) as (cluster, client):
+        cluster.create_topic("t")
+        client.ask(
+            messages.OFFSET_COMMIT, 5, group_id=GROUP, generation_id_or_member_epoch=-1, member_id="", topics=topics
+        )
+        with mock.patch("os.write", refuse):
+            assert ask(client) == STORAGE_ERROR
+        assert offsets_of(cluster) == {("t", 0): 5}
+        assert ask(client) == 0
+        assert offsets_of(cluster) == {}
+
+
+def begin(client: RawClient) -> dict[str, Any]:
+    """Begins a transaction with an offset. Returns the fields that name the producer."""
+    answer = client.ask(
+        messages.INIT_PRODUCER_ID,
+        4,
+        transactional_id=TRANSACTION,
+        transaction_timeout=60_000,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+    named = {
+        "transactional_id": TRANSACTION,
+        "producer_id": answer.producer_id,
+        "producer_epoch": answer.producer_epoch,
+    }
+    assert client.ask(messages.ADD_OFFSETS_TO_TXN, 3, **named, group_id=GROUP).error_code == 0
+    partition = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
+    topics = [{"name": "t", "partitions": [partition]}]
+    assert set(error_codes(client.ask(messages.TXN_OFFSET_COMMIT, 2, **named, group_id=GROUP, topics=topics))) == {0}
+    return named
+
+
+@pytest.mark.parametrize("granted", range(4))
+def test_transaction_with_offsets_is_committed_whenever_the_disk_refuses(tmp_path: Path, granted: int) -> None:
+    clock = ManualClock(wall_ms=NOW)
+    with running(tmp_path, clock=clock) as (cluster, client):
+        cluster.create_topic("t")
+        named = begin(client)
+        with RefusingDisk(tmp_path, granted, errno.ENOSPC).refusing():
+            refused = client.ask(messages.END_TXN, 3, **named, committed=True).error_code
+        assert refused == (0 if granted else STORAGE_ERROR)
+        assert state_of(cluster) is (State.PREPARE_COMMIT if granted else State.ONGOING)
+        clock.advance(RETRY_SECONDS)
+        cluster.tick()
+        assert client.ask(messages.END_TXN, 3, **named, committed=True).error_code == 0
+        assert offsets_of(cluster) == {("t", 0): 7}
+    with running(tmp_path) as (cluster, _):
+        assert offsets_of(cluster) == {("t", 0): 7}
+
+
+def test_transaction_whose_time_is_over_is_aborted_when_the_disk_has_room_again(tmp_path: Path) -> None:
+    clock = ManualClock(wall_ms=NOW)
+    with running(tmp_path, clock=clock) as (cluster, client):
+        cluster.create_topic("t")
+        begin(client)
+        with mock.patch("os.write", refuse):
+            clock.advance(60)
+            cluster.tick()
+        clock.advance(RETRY_SECONDS)
+        cluster.tick()
+        assert state_of(cluster) is State.COMPLETE_ABORT
+
+
+def test_producer_that_the_disk_refuses_leaves_no_transaction(tmp_path: Path) -> None:
+    with running(tmp_path) as (cluster, client):
+        for granted in range(2):
+            with RefusingDisk(tmp_path, granted, errno.ENOSPC).refusing():
+                answer = client.ask(
+                    messages.INIT_PRODUCER_ID, 1, transactional_id=TRANSACTION, transaction_timeout=60_000
+                )
+            assert answer.error_code == STORAGE_ERROR
+            assert state_of(cluster) is None

@@ -51,5 +51,8 @@ def _delete(node: Node, group: AnyGroup, topic_partition: tuple[str, int], subsc
         return code
     if topic_partition[0] in subscribed:
         return GroupSubscribedToTopicError.code
-    group.offsets.delete(topic_partition)
+    try:
+        group.offsets.delete(topic_partition)
+    except KafkaError as error:
+        return error.code
     return 0

@@ -34,16 +34,13 @@ from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.log.manager import LogManager
 from kafkabuf.broker.replica.state import NO_LEADER
 from kafkabuf.broker.replica.topics import Topic
-from kafkabuf.broker.transactions import Transaction, Transactions
+from kafkabuf.broker.transactions import RETRY_SECONDS, Transaction, Transactions
 from kafkabuf.broker.waiting.slices import Slices
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import KafkaError, KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
-
-# After this pause the cluster tries again to write a control record that the disk has refused.
-_MARKER_RETRY_SECONDS = 1.0
 
 # The kinds of settings in the journal.
 _NODES, _GROUPS, _METRICS = "nodes", "groups", "metrics"
@@ -199,17 +196,17 @@ class Cluster:
         a later producer epoch has written.
         """
         name, index = topic_partition
-        if name == OFFSETS_TOPIC:
-            self.groups.end_transaction(marker.producer_id, marker.committed)
-            return True
         try:
+            if name == OFFSETS_TOPIC:
+                self.groups.end_transaction(marker.producer_id, marker.committed)
+                return True
             partition = self.catalogue.topic(name).partition(index)
             if partition.leader == NO_LEADER or not self.nodes[partition.leader].connected:
                 return False
             partition.copies[partition.leader].write_marker(marker, self.clock.time_ms())
         except KafkaStorageError as error:
             log.error("the control record for %s-%d waits for the disk: %s", name, index, error)
-            self.timer.after(_MARKER_RETRY_SECONDS, self.transactions.write_held_markers)
+            self.timer.after(RETRY_SECONDS, self.transactions.write_held_markers)
             return False
         except KafkaError as error:
             log.info("no control record for %s-%d: %s", name, index, error)

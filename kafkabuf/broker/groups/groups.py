@@ -193,21 +193,25 @@ class Groups:
         return self.get(group_id)
 
     def delete(self, group_id: str) -> None:
-        """Deletes the group and its offsets. Raises NonEmptyGroupError while the group has members."""
+        """Deletes the group and its offsets. Raises NonEmptyGroupError while the group has members, and
+        KafkaStorageError if the disk refuses: then the group stays."""
         group = self.existing(group_id)
         if not group.is_empty:
             raise NonEmptyGroupError(f"group {group_id!r} has members")
+        group.offsets.clear()
         del self._by_id[group_id]
         if isinstance(group, ConsumerGroup):
             self._remember_epoch(group_id, None)
-        group.offsets.clear()
         if isinstance(group, Group):
             self.deleted(group_id)
 
     def forget_topic(self, name: str) -> None:
         """Drops every group's offsets of a deleted topic."""
         for group in self._by_id.values():
-            group.offsets.forget_topic(name)
+            try:
+                group.offsets.forget_topic(name)
+            except KafkaStorageError as error:
+                log.error("group %r keeps offsets of topic %s, which is gone: %s", group.group_id, name, error)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """Handles a control record for the offsets topic: ends the transaction in every group that is part of it."""

@@ -28,7 +28,8 @@ class Committed:
 @dataclass(slots=True)
 class GroupOffsets:
     """Each offset is stored with the number of its commit; the greater number is newer. GroupOffsets gives every change
-    to `remember`, with None for a deleted offset, and `restore` takes the same keys and values."""
+    to `remember`, with None for a deleted offset, and `restore` takes the same keys and values. A change does not take
+    place if `remember` refuses it with KafkaStorageError."""
 
     remember: Callable[[tuple[str | int, ...], Any], None] = lambda key, value: None
     _committed: dict[TopicPartition, tuple[int, Committed]] = field(default_factory=dict)
@@ -54,11 +55,13 @@ class GroupOffsets:
         self._committed[partition] = number, offset
 
     def delete(self, partition: TopicPartition) -> None:
-        if self._committed.pop(partition, None) is not None:
+        if partition in self._committed:
             self.remember(("committed", *partition), None)
+            del self._committed[partition]
         for producer_id, offsets in self._pending.items():
-            if offsets.pop(partition, None) is not None:
+            if partition in offsets:
                 self.remember(("pending", producer_id, *partition), None)
+                del offsets[partition]
 
     def clear(self) -> None:
         for partition in {*self._committed, *(pending for offsets in self._pending.values() for pending in offsets)}:
@@ -79,10 +82,14 @@ class GroupOffsets:
         return any(partition in offsets for offsets in self._pending.values())
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        for partition, (number, offset) in self._pending.pop(producer_id, {}).items():
+        """If the disk refuses a part of it, the next call does the rest."""
+        offsets = self._pending.get(producer_id, {})
+        for partition, (number, offset) in list(offsets.items()):
             if committed and number > self._committed.get(partition, (-1,))[0]:
                 self._commit(partition, number, offset)
             self.remember(("pending", producer_id, *partition), None)
+            del offsets[partition]
+        self._pending.pop(producer_id, None)
 
     def restore(self, key: tuple[Any, ...], value: Any) -> None:
         number, offset = value[0], Committed(*value[1:])
