@@ -12,10 +12,12 @@ import pytest
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.groups.groups import offsets_partition
+from kafkabuf.broker.groups.offsets import MAX_METADATA
 from kafkabuf.broker.log.batch import BatchInfo
 from kafkabuf.broker.log.control import Marker, control_batch
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.producer_state import EXPIRATION_MS, AbortedTransaction, ProducerStates
+from kafkabuf.errors import OffsetMetadataTooLargeError
 from kafkabuf.protocol import messages
 from rigs.real_kafka import RealKafka, admin_client, create_topic
 from tests.broker import transaction_steps
@@ -265,6 +267,25 @@ def test_transaction_survives_the_end_of_its_coordinator() -> None:
     for client in clients.values():
         client.socket.close()
     world.close()
+
+
+def test_offset_with_too_much_metadata_is_refused_in_a_transaction_too(world: World) -> None:
+    producer = world.start()
+    partitions = [
+        {"partition_index": index, "committed_offset": 1, "committed_metadata": "x" * (MAX_METADATA + index)}
+        for index in range(2)
+    ]
+    answer = world.client.ask(
+        messages.TXN_OFFSET_COMMIT,
+        5,
+        transactional_id="tx",
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        group_id="g",
+        topics=[{"name": "t", "partitions": partitions}],
+    )
+    codes = [partition.error_code for partition in answer.topics[0].partitions]
+    assert codes == [0, OffsetMetadataTooLargeError.code]
 
 
 def test_newest_commit_wins_when_a_transaction_ends(world: World) -> None:

@@ -82,11 +82,15 @@ def _commit(node: Node, group: AnyGroup | None, name: str, partition: Any) -> in
     assert group is not None, "a request without an error has a group"
     try:
         node.cluster.catalogue.topic(name).partition(partition.partition_index)
-        if len(partition.committed_metadata or "") > MAX_METADATA:
-            raise OffsetMetadataTooLargeError(f"metadata is longer than {MAX_METADATA}")
-        epoch = getattr(partition, "committed_leader_epoch", -1)
-        committed = Committed(partition.committed_offset, epoch, partition.committed_metadata)
-        group.offsets.commit((name, partition.partition_index), committed)
+        group.offsets.commit((name, partition.partition_index), committed_of(partition))
     except KafkaError as error:
         return error.code
     return 0
+
+
+def committed_of(partition: Any) -> Committed:
+    """The offset that a request commits. Raises OffsetMetadataTooLargeError."""
+    if len(partition.committed_metadata or "") > MAX_METADATA:
+        raise OffsetMetadataTooLargeError(f"metadata is longer than {MAX_METADATA}")
+    epoch = getattr(partition, "committed_leader_epoch", -1)
+    return Committed(partition.committed_offset, epoch, partition.committed_metadata)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.apis.offset_commit import committed_of
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.group import NO_GENERATION
 from kafkabuf.broker.groups.groups import OFFSETS_TOPIC, check_coordinator, offsets_partition
-from kafkabuf.broker.groups.offsets import Committed
+from kafkabuf.broker.groups.offsets import GroupOffsets
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import READ_GROUP, WRITE_TRANSACTIONAL_ID, rights_of
 from kafkabuf.errors import KafkaError
@@ -43,7 +44,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     if existing and not code:
         code = _check(node, header, request)
         if not code:
-            _commit(node, request, existing)
+            codes |= _commit(node, request, existing)
     return {
         "topics": [
             {
@@ -84,12 +85,22 @@ def _check(node: Node, header: RequestHeader, request: Any) -> int:
     return 0 if refusal is None else refusal.code
 
 
-def _commit(node: Node, request: Any, existing: set[tuple[str, int]]) -> None:
+def _commit(node: Node, request: Any, existing: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """The error codes."""
     offsets = node.cluster.groups.get(request.group_id).offsets
+    codes = {}
     for topic in request.topics:
         for partition in topic.partitions:
             topic_partition = topic.name, partition.partition_index
             if topic_partition in existing:
-                epoch = getattr(partition, "committed_leader_epoch", -1)
-                committed = Committed(partition.committed_offset, epoch, partition.committed_metadata)
-                offsets.commit_in_transaction(request.producer_id, topic_partition, committed)
+                codes[topic_partition] = _commit_one(offsets, request.producer_id, topic_partition, partition)
+    return codes
+
+
+def _commit_one(offsets: GroupOffsets, producer_id: int, topic_partition: tuple[str, int], partition: Any) -> int:
+    try:
+        committed = committed_of(partition)
+        offsets.commit_in_transaction(producer_id, topic_partition, committed)
+    except KafkaError as error:
+        return error.code
+    return 0
