@@ -7,18 +7,21 @@ of a group's assignments gets an error in place of the group.
 
 from __future__ import annotations
 
+from asyncio import Future
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.apis.operations import NOT_ASKED
 from kafkabuf.broker.cluster.node import Node
-from kafkabuf.broker.groups.consumer_group import ConsumerGroup
 from kafkabuf.broker.groups.consumer_member import ConsumerMember
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.broker.groups.reconciliation import Partitions, TopicId
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import Rights, rights_of
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import GroupAuthorizationError, KafkaError, TopicAuthorizationError, error_for_code
 from kafkabuf.protocol.messages import CONSUMER_GROUP_DESCRIBE, RequestHeader
 
@@ -27,15 +30,26 @@ _CONSUMER_MEMBER = 1
 
 
 @api(CONSUMER_GROUP_DESCRIBE, 0, 1, own_errors=True)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_describe_all(node, header, request))
+
+
+def _describe_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     injected = node.cluster.faults.take_error(CONSUMER_GROUP_DESCRIBE)
     rights, include = rights_of(header), request.include_authorized_operations
-    groups = [_describe(node, group_id, injected, rights, include) for group_id in request.group_ids]
+    names = {topic.topic_id.int: name for name, topic in node.cluster.catalogue.topics.items()}
+    groups = []
+    # A small request must not fill the memory: a group that it repeats comes once.
+    for group_id in dict.fromkeys(request.group_ids):
+        groups.append((yield from _describe(node, group_id, names, injected, rights, include)))
+        yield
     # As Kafka's response, this begins with the groups that the client may not see.
     return {"groups": sorted(groups, key=lambda group: group.get("error_code") != GroupAuthorizationError.code)}
 
 
-def _describe(node: Node, group_id: str, injected: int, rights: Rights, include: bool) -> dict[str, Any]:
+def _describe(
+    node: Node, group_id: str, names: Mapping[TopicId, str], injected: int, rights: Rights, include: bool
+) -> Work[dict[str, Any]]:
     try:
         if injected:
             raise error_for_code(injected)
@@ -43,19 +57,23 @@ def _describe(node: Node, group_id: str, injected: int, rights: Rights, include:
         if (error := check_coordinator(node, group_id)) is not None:
             raise error
         group = node.cluster.groups.consumer(group_id)
-        members = [_member(node, group, member) for member in group.members]
+        described = {
+            "group_id": group_id,
+            "group_state": group.state.value,
+            "group_epoch": group.epoch,
+            "assignment_epoch": group.assignment_epoch,
+            "assignor_name": group.assignor,
+            "authorized_operations": rights.operations(ResourceType.GROUP, group_id) if include else NOT_ASKED,
+        }
+        # The group may change between two steps: the response has the state of its beginning.
+        members = []
+        for member in [(replace(member), group.target(member)) for member in group.members]:
+            members.append(_member(names, *member))
+            yield
         _check_topics(members, rights)
     except KafkaError as error:
         return {"group_id": group_id, "error_code": error.code, "error_message": str(error)}
-    return {
-        "group_id": group_id,
-        "group_state": group.state.value,
-        "group_epoch": group.epoch,
-        "assignment_epoch": group.assignment_epoch,
-        "assignor_name": group.assignor,
-        "members": members,
-        "authorized_operations": rights.operations(ResourceType.GROUP, group_id) if include else NOT_ASKED,
-    }
+    return {**described, "members": members}
 
 
 def _check_topics(members: list[dict[str, Any]], rights: Rights) -> None:
@@ -72,7 +90,7 @@ def _check_topics(members: list[dict[str, Any]], rights: Rights) -> None:
         raise TopicAuthorizationError("the group has topics that the client may not describe")
 
 
-def _member(node: Node, group: ConsumerGroup, member: ConsumerMember) -> dict[str, Any]:
+def _member(names: Mapping[TopicId, str], member: ConsumerMember, target: Partitions) -> dict[str, Any]:
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,
@@ -82,14 +100,13 @@ def _member(node: Node, group: ConsumerGroup, member: ConsumerMember) -> dict[st
         "client_host": member.client_host,
         "subscribed_topic_names": sorted(member.subscription.topics),
         "subscribed_topic_regex": member.subscription.pattern,
-        "assignment": {"topic_partitions": _by_topic(node, member.current.assigned)},
-        "target_assignment": {"topic_partitions": _by_topic(node, group.target(member))},
+        "assignment": {"topic_partitions": _by_topic(names, member.current.assigned)},
+        "target_assignment": {"topic_partitions": _by_topic(names, target)},
         "member_type": _CONSUMER_MEMBER,
     }
 
 
-def _by_topic(node: Node, partitions: Partitions) -> list[dict[str, Any]]:
-    names = {topic.topic_id.int: name for name, topic in node.cluster.catalogue.topics.items()}
+def _by_topic(names: Mapping[TopicId, str], partitions: Partitions) -> list[dict[str, Any]]:
     topics: dict[TopicId, list[int]] = {}
     for topic_id, index in sorted(partitions):
         if topic_id in names:

@@ -8,6 +8,7 @@ client may not describe is an error; an expression does not match such a topic.
 
 from __future__ import annotations
 
+from asyncio import Future
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -19,6 +20,7 @@ from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.broker.groups.reconciliation import Partitions, TopicId
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import READ_GROUP, Rights, rights_of
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import InvalidRequestError, KafkaError, TopicAuthorizationError, UnsupportedAssignorError
 from kafkabuf.protocol.messages import CONSUMER_GROUP_HEARTBEAT, RequestHeader
 
@@ -26,7 +28,11 @@ _FIRST_OWN_MEMBER_ID = 1
 
 
 @api(CONSUMER_GROUP_HEARTBEAT, 0, 1, needs=(READ_GROUP,))
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_answer(node, header, request))
+
+
+def _answer(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     beat = _heartbeat(node, header, request)
     try:
         _check_topics(beat.topics or frozenset(), rights_of(header))
@@ -34,7 +40,10 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         _check_assignor(node, beat)
         if (error := check_coordinator(node, request.group_id)) is not None:
             raise error
-        return _leave(node, request.group_id, beat) if beat.leaves else _beat(node, request.group_id, beat)
+        if beat.leaves:
+            return _leave(node, request.group_id, beat)
+        beat = yield from node.cluster.groups.matched(request.group_id, beat)
+        return _beat(node, request.group_id, beat)
     except KafkaError as error:
         return {"error_code": error.code, "error_message": str(error)}
 

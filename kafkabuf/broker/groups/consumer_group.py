@@ -40,7 +40,7 @@ from kafkabuf.broker.groups.reconciliation import (
     reconcile,
 )
 from kafkabuf.broker.groups.settings import GroupSettings
-from kafkabuf.broker.groups.subscriptions import Sees, Subscriptions, Topic, TopicSizes
+from kafkabuf.broker.groups.subscriptions import Subscriptions, Topic, TopicSizes
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.errors import (
     FencedInstanceIdError,
@@ -88,7 +88,8 @@ class ConsumerGroup:
         self.epoch = 0
         self.assignment_epoch = 0
         self._targets: dict[str, Partitions] = {}
-        self._sizes: TopicSizes = {}
+        # None: unknown until the next target is made.
+        self._sizes: TopicSizes | None = {}
         self._topics_changed = False
         self._timer = timer
         self._settings = settings
@@ -134,6 +135,12 @@ class ConsumerGroup:
 
     # ---- heartbeats
 
+    def unmatched(self, beat: ConsumerHeartbeat) -> set[str]:
+        """The expressions that the heartbeat must match with all topics."""
+        new = set() if beat.pattern is None or self.subscriptions.is_resolved(beat.pattern) else {beat.pattern}
+        changed = self.members if self._topics_changed else ()
+        return new.union(member.subscription.pattern for member in changed) - {""}
+
     def heartbeat(self, beat: ConsumerHeartbeat) -> Answer:
         """Handles a heartbeat that joins or stays. Raises the error for a member that may not; then the group is as it
         was before."""
@@ -146,14 +153,14 @@ class ConsumerGroup:
         after = (former or ConsumerMember(beat.member_id)).subscription_after(beat)
         resolved, matches = (
             self.subscriptions.is_resolved(after.pattern),
-            self.subscriptions.match(after.pattern, beat.sees),
+            self.subscriptions.match(after.pattern, beat.sees, beat.found),
         )
         replaced = self._drop_namesake(beat, former)
         member = self._admit(beat, former)
         had = NO_PARTITIONS if member is not former else member.current.assigned
         member.take(beat)
         self.members.add(member)
-        self._follow_subscription(before, after, beat.sees)
+        self._follow_subscription(before, after, beat)
         if replaced:
             self._raise_epoch()
         if self.epoch > self.assignment_epoch:
@@ -240,14 +247,14 @@ class ConsumerGroup:
         """Call this when a topic was created, deleted or got partitions. The next heartbeat looks at it."""
         self._topics_changed = True
 
-    def _follow_subscription(self, before: Subscription, after: Subscription, sees: Sees | None) -> None:
+    def _follow_subscription(self, before: Subscription, after: Subscription, beat: ConsumerHeartbeat) -> None:
         """Raises the group epoch if the group, the member's subscription or the subscribed topics are new. A member
         with a new expression reads the topics of its former expression until its response is sent."""
         resolved = self.subscriptions.is_resolved(after.pattern)
-        former_matches = self.subscriptions.match(before.pattern, sees)
+        former_matches = self.subscriptions.match(before.pattern, beat.sees, beat.found)
         topics_changed, self._topics_changed = self._topics_changed, False
         if topics_changed:
-            self.subscriptions.refresh(self.members, sees)
+            self.subscriptions.refresh(self.members, beat.sees, beat.found)
         if not resolved:
             self.subscriptions.resolve(after.pattern, former_matches)
         new_subscription = before.topics != after.topics or (before.pattern != after.pattern and resolved)
@@ -266,10 +273,12 @@ class ConsumerGroup:
     def _raise_epoch(self) -> None:
         self._remember(self.epoch + 1)
         self.epoch += 1
-        self._sizes = self.subscriptions.sizes(self.members)
+        # Only the next target needs the sizes: many members may leave before.
+        self._sizes = None
 
     def _assign(self) -> None:
         """Makes a new target assignment for the group epoch."""
+        self._sizes = self.subscriptions.sizes(self.members)
         topics = self.subscriptions.ids(self.members)
         subscribers = [
             Subscriber(member.member_id, member.instance_id, topics[member.subscription], self.target(member))
@@ -323,7 +332,8 @@ class ConsumerGroup:
     def _remove(self, member: ConsumerMember) -> None:
         self.members.remove(member)
         self._targets.pop(member.member_id, None)
-        self.subscriptions.forget_unused(self.members)
+        if member.subscription.pattern:
+            self.subscriptions.forget_unused(self.members)
         self._raise_epoch()
 
     # ---- offsets

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kafkabuf.broker.groups.reconciliation import CurrentAssignment, Partitions, TopicIdPartition
 from kafkabuf.broker.waiting.timer import Timeout
+from kafkabuf.errors import InvalidRegularExpressionError
+
+# By expression: the names that match it, or the error of an expression that is not valid.
+Matches = Mapping[str, frozenset[str] | InvalidRegularExpressionError]
 
 JOINING = 0
 LEAVING = -1
@@ -18,7 +22,8 @@ LEAVING_FOR_A_WHILE = -2
 class ConsumerHeartbeat:
     """The fields of a ConsumerGroupHeartbeat request; the time-out in seconds. None stands for "as before".
 
-    `sees` tells whether the client may describe a topic; None for a client that may describe all topics."""
+    `sees` tells whether the client may describe a topic; None for a client that may describe all topics. `found` are
+    the present matches of expressions, as far as they are known already."""
 
     member_id: str
     member_epoch: int
@@ -32,6 +37,7 @@ class ConsumerHeartbeat:
     assignor: str | None = None
     reported: Partitions | None = None
     sees: Callable[[str], bool] | None = None
+    found: Matches = field(default_factory=dict)
 
     @property
     def joins(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from kafkabuf.broker.groups.consumer_group import ConsumerGroup
@@ -21,7 +21,8 @@ from kafkabuf.broker.groups.group import Group
 from kafkabuf.broker.groups.members import Answer
 from kafkabuf.broker.groups.offsets import GroupOffsets
 from kafkabuf.broker.groups.settings import GroupSettings
-from kafkabuf.broker.groups.subscriptions import Topic
+from kafkabuf.broker.groups.subscriptions import Topic, matches_in_steps
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.errors import (
     GroupIdNotFoundError,
@@ -75,6 +76,8 @@ class Groups:
     changed: Callable[[Group], None] = lambda group: None
     deleted: Callable[[str], None] = lambda group_id: None
     _by_id: dict[str, AnyGroup] = field(default_factory=dict)
+    # Changes of topics.
+    _changes: int = 0
 
     def __iter__(self) -> Iterator[AnyGroup]:
         return iter(self._by_id.values())
@@ -158,6 +161,16 @@ class Groups:
         self._by_id[group_id] = new
         return answer
 
+    def matched(self, group_id: str, beat: ConsumerHeartbeat) -> Work[ConsumerHeartbeat]:
+        """The heartbeat with the matches of the expressions that it must match, which takes long, in steps."""
+        group = self._by_id.get(group_id)
+        patterns = group.unmatched(beat) if isinstance(group, ConsumerGroup) else {beat.pattern or ""} - {""}
+        before = None
+        while patterns and before != self._changes:
+            before = self._changes
+            beat = replace(beat, found=(yield from matches_in_steps(patterns, self.topics(), beat.sees)))
+        return beat
+
     def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(
             group_id,
@@ -177,6 +190,7 @@ class Groups:
 
     def topics_changed(self) -> None:
         """Call this when topics or partitions were created or deleted."""
+        self._changes += 1
         for group in self._by_id.values():
             if isinstance(group, ConsumerGroup):
                 group.topics_changed()

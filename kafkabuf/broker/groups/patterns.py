@@ -10,7 +10,7 @@ An expression matches the whole name, as in Kafka.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafkabuf.broker.groups.pattern_syntax import (
     WORD,
@@ -22,6 +22,7 @@ from kafkabuf.broker.groups.pattern_syntax import (
     Sequence,
     parse,
 )
+from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.errors import InvalidRegularExpressionError
 
 # Nodes that the compiler may write, repetitions included.
@@ -29,6 +30,9 @@ _MOST_NODES = 5_000
 # Instructions that one call of `matching` may visit: a tenth of a second, about.
 _MOST_VISITS = 200_000
 _MOST_STATES = 2_000
+# Visits, and characters of names, in a step of the work.
+_VISITS = 1_000
+_CHARACTERS = 5_000
 # The character after the last one of a name, and the character before the first.
 _END = ""
 
@@ -87,45 +91,54 @@ class _Compiler:
         return len(self.program) - 1
 
 
-# The instructions to go on with, and whether the last character was a letter, a digit or "_"; None at the start.
-_State = tuple[frozenset[int], bool | None]
+@dataclass(slots=True, eq=False)
+class _State:
+    """A state of the automaton: the instructions to go on with, and whether the last character was a letter, a digit or
+    "_" (None at the start). `next` has the states behind it, as far as they are known."""
+
+    instructions: frozenset[int]
+    before: bool | None
+    next: dict[str, _State] = field(default_factory=dict)
 
 
 class Pattern:
     def __init__(self, expression: str) -> None:
         """Raises InvalidRegularExpressionError."""
         compiler = _Compiler()
-        self._start: _State = frozenset((compiler.write(parse(expression), 0),)), None
+        self._start = _State(frozenset((compiler.write(parse(expression), 0),)), None)
         self._program = compiler.program
-        self._steps: dict[_State, dict[str, _State]] = {}
+        self._states: dict[tuple[frozenset[int], bool], _State] = {}
         self._visits = 0
 
     def matching(self, names: Iterable[str]) -> frozenset[str]:
         """The names that match. Raises InvalidRegularExpressionError if that takes too long."""
-        self._visits = 0
-        return frozenset(name for name in names if self._matches(name))
+        return finish(self.matching_in_steps(names))
 
-    def _matches(self, name: str) -> bool:
-        state = self._start
-        for character in name:
-            state = self._step(state, character)
-            if not state[0]:
-                return False
-        return bool(self._step(state, _END)[0])
-
-    def _step(self, state: _State, character: str) -> _State:
-        steps = self._steps.get(state)
-        if steps is None:
-            if len(self._steps) >= _MOST_STATES:
-                self._steps.clear()
-            steps = self._steps[state] = {}
-        if (following := steps.get(character)) is None:
-            following = steps[character] = self._follow(state, character)
-        return following
+    def matching_in_steps(self, names: Iterable[str]) -> Work[frozenset[str]]:
+        """As `matching`, in steps."""
+        self._visits = characters = pause = 0
+        found = []
+        for name in names:
+            state = self._start
+            for character in (*name, _END):
+                following = state.next.get(character)
+                if following is None:
+                    following = self._follow(state, character)
+                    if self._visits > pause:
+                        pause = self._visits + _VISITS
+                        yield
+                state = following
+            if state.instructions:
+                found.append(name)
+            characters += len(name)
+            if characters > _CHARACTERS:
+                characters = 0
+                yield
+        return frozenset(found)
 
     def _follow(self, state: _State, character: str) -> _State:
-        """The instructions behind `character`. Behind the end: the end of the program, if it is reached."""
-        pending, before = list(state[0]), state[1]
+        """The state behind `character`. Behind the end: the end of the program, if it is reached."""
+        pending, before = list(state.instructions), state.before
         seen = set(pending)
         reached = set()
         while pending:
@@ -143,7 +156,12 @@ class Pattern:
         self._visits += len(seen)
         if self._visits > _MOST_VISITS:
             raise InvalidRegularExpressionError("it takes too long to match the expression with all topics")
-        return frozenset(reached), character in WORD
+        if len(self._states) >= _MOST_STATES:
+            self._states.clear()
+            self._start.next.clear()
+        key = frozenset(reached), character in WORD
+        following = state.next[character] = self._states.setdefault(key, _State(*key))
+        return following
 
 
 def _holds(assertion: Assertion, before: bool | None, character: str) -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Protocol
 from uuid import UUID
 
-from kafkabuf.broker.groups.consumer_member import ConsumerMember, Subscription
+from kafkabuf.broker.groups.consumer_member import ConsumerMember, Matches, Subscription
 from kafkabuf.broker.groups.patterns import Pattern
 from kafkabuf.broker.groups.reconciliation import TopicId
+from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.errors import InvalidRegularExpressionError
 
 log = logging.getLogger("kafkabuf.broker")
@@ -30,6 +31,30 @@ Sees = Callable[[str], bool]
 TopicSizes = dict[str, tuple[TopicId, int]]
 
 
+def matches_in_steps(patterns: Iterable[str], names: Iterable[str], sees: Sees | None) -> Work[Matches]:
+    """The names that match each expression and that the client may describe, in steps."""
+    names = tuple(names)
+    found: dict[str, frozenset[str] | InvalidRegularExpressionError] = {}
+    for pattern in patterns:
+        try:
+            matching = yield from Pattern(pattern).matching_in_steps(names)
+        except InvalidRegularExpressionError as error:
+            found[pattern] = error
+        else:
+            found[pattern] = matching if sees is None else (yield from _visible(matching, sees))
+        yield
+    return found
+
+
+def _visible(names: Iterable[str], sees: Sees) -> Work[frozenset[str]]:
+    visible = []
+    for name in names:
+        if sees(name):
+            visible.append(name)
+        yield
+    return frozenset(visible)
+
+
 class Subscriptions:
     """`topics` returns the topics that exist, by name. The names that match an expression are those of the last
     `resolve` or `refresh`. As in Kafka they are without the topics that the client which caused the last match may not
@@ -42,26 +67,32 @@ class Subscriptions:
     def is_resolved(self, pattern: str) -> bool:
         return pattern in self._matches
 
-    def match(self, pattern: str, sees: Sees | None = None) -> frozenset[str]:
+    def match(self, pattern: str, sees: Sees | None = None, found: Matches | None = None) -> frozenset[str]:
         """The names that match the expression now. Raises InvalidRegularExpressionError."""
         if pattern in self._matches:
             return self._matches[pattern]
-        return self._matching(pattern, sees)
+        return self._matching(pattern, sees, found or {})
 
-    def _matching(self, pattern: str, sees: Sees | None) -> frozenset[str]:
-        names = Pattern(pattern).matching(self._topics())
-        return names if sees is None else frozenset(filter(sees, names))
+    def _matching(self, pattern: str, sees: Sees | None, found: Matches) -> frozenset[str]:
+        names = (
+            found[pattern] if pattern in found else finish(matches_in_steps([pattern], self._topics(), sees))[pattern]
+        )
+        if isinstance(names, InvalidRegularExpressionError):
+            raise names
+        return names
 
     def resolve(self, pattern: str, matches: frozenset[str]) -> None:
         """From now on members with this expression read the topics that `match` has found."""
         self._matches[pattern] = matches
 
-    def refresh(self, members: Iterable[ConsumerMember], sees: Sees | None = None) -> None:
+    def refresh(
+        self, members: Iterable[ConsumerMember], sees: Sees | None = None, found: Matches | None = None
+    ) -> None:
         """Matches the expressions of the members with the topics that exist now."""
         self.forget_unused(members)
         for pattern in self._matches.keys() - {""}:
             try:
-                self._matches[pattern] = self._matching(pattern, sees)
+                self._matches[pattern] = self._matching(pattern, sees, found or {})
             except InvalidRegularExpressionError as error:
                 log.warning("a group goes on with the topics that it had: %s", error)
 
