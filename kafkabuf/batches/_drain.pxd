@@ -16,6 +16,7 @@ from kafkabuf.batches._sequences cimport SequenceCore
 cdef class Ready:
     cdef readonly dict queues_by_node       # node id of the leader -> [PartitionQueue with a batch that may go now]
     cdef readonly set leaderless_topics     # topics with a batch for which no leader is known
+    cdef readonly set left_out              # node ids of the leaders that had no room for a queue
     cdef readonly double next_check         # seconds until another batch may become ready by time alone
 
 

@@ -11,6 +11,7 @@ from kafkabuf.clock import Clock
 class Ready:
     queues_by_node: dict[int, list[PartitionQueue]]
     leaderless_topics: set[str]
+    left_out: set[int]
     next_check: float
 
 @final

@@ -29,6 +29,7 @@ cdef class Ready:
     def __cinit__(self):
         self.queues_by_node = {}
         self.leaderless_topics = set()
+        self.left_out = set()
         self.next_check = INFINITY
 
 
@@ -76,6 +77,7 @@ cdef class DrainCore(AccumulatorCore):
                 queues = answer.queues_by_node.get(leader)
                 room = None if rooms is None else rooms.get(leader)
             if room is not None and queues is not None and self.finds_no_room(queue, room):
+                answer.left_out.add(leader)
                 continue
             wait = self.time_until_sendable(queue, now, exhausted)
             if wait > 0:

@@ -50,6 +50,7 @@ cdef class SenderCore:
     #                                     whether also those in flight). Any thread appends, and then wakes the Sender
     cdef set fresh_topics               # topics that the Sender has reported to metadata as in use, until fresh_until
     cdef double fresh_until
+    cdef dict full_in_a_row             # node id -> requests since the last one that took open batches too
 
     cdef double now(self) except? -1
     cdef int turn(self, double max_wait) except -1
@@ -59,9 +60,11 @@ cdef class SenderCore:
     cdef list poll(self, double wait)
     cdef int keep_pause(self, Completion completion, int throttle_ms) except -1
     cdef dict rooms(self)
-    cdef double send_to(self, object node_id, list queues, double now) except? -1
+    cdef double send_to(self, object node_id, list queues, bint left_out, double now) except? -1
+    cdef bint owes_open(self, object node_id) except -1
+    cdef int count_full(self, object node_id, bint full) except -1
     cdef double delay(self, object node_id, list queues) except? -1
-    cdef double send_to_all(self, dict queues_by_node, double now) except? -1
+    cdef double send_to_all(self, dict queues_by_node, set left_out, double now) except? -1
     cdef int send(self, object node_id, list batches) except -1
     cdef int not_sent(self, object node_id, ProduceRequest request, object error) except -1
     cdef int count_sent(self, list batches, double now) except -1

@@ -30,6 +30,10 @@ from kafkabuf.sending._produce import PRODUCE, VERSIONS_BY_MAGIC
 # Seconds. Metadata forgets topics that were not used for minutes, so a report each second is often enough.
 cdef double KEEP_FRESH_EVERY = 1.0
 
+# So many requests of full batches go ahead in a row. Then one request takes open batches too, that may go as well: the
+# in-flight table stays full for as long as full batches come.
+cdef int MOST_FULL_IN_A_ROW = 8
+
 cdef enum:
     PRODUCE_API = 0
     DUPLICATE_SEQUENCE_NUMBER = 46
@@ -79,6 +83,7 @@ cdef class SenderCore:
         self.ordered = config.max_in_flight_requests_per_connection == 1
         self.produce_versions = VERSIONS_BY_MAGIC[accumulator.magic]
         self.fresh_topics = set()
+        self.full_in_a_row = {}
         self.many_queues = 8
         self.tell_at = INFINITY
         self._purges = deque()
@@ -127,7 +132,7 @@ cdef class SenderCore:
             self._accumulator.forget_idle(ready.queues_by_node)
         wait = min(max_wait, ready.next_check, until_expiry, self.tell_at - now)
         if ready.queues_by_node:
-            wait = min(wait, self.send_to_all(ready.queues_by_node, now))
+            wait = min(wait, self.send_to_all(ready.queues_by_node, ready.left_out, now))
         if self.closing:
             # This turn may have ended the last batch: then nothing would wake the poll.
             wait = min(wait, <double>self._wait_while_closing(now))
@@ -147,40 +152,47 @@ cdef class SenderCore:
             slots = self.core.free_slots(node)
             if slots >= 0:
                 behind = self.core.free_behind(node) if self.goes_ahead else 0
+                if slots == 0 and behind > 0 and self.owes_open(node.node_id):
+                    slots, behind = 1, behind - 1
                 rooms[node.node_id] = Room(slots * request, behind * request)
         return rooms
 
-    cdef double send_to_all(self, dict queues_by_node, double now) except? -1:
+    cdef double send_to_all(self, dict queues_by_node, set left_out, double now) except? -1:
         """Call send_to for each node. An error at one node must not delay other nodes or responses."""
         cdef double wait = INFINITY
         node_id = None
         try:
             for node_id, queues in queues_by_node.items():
-                wait = min(wait, self.send_to(node_id, queues, now))
+                wait = min(wait, self.send_to(node_id, queues, node_id in left_out, now))
         except Exception:
             logger.exception("sending to broker %s failed; the Sender tries again", node_id)
             nodes = list(queues_by_node)
             remaining = {other: queues_by_node[other] for other in nodes[nodes.index(node_id) + 1:]}
-            wait = min(wait, self.retry_backoff, self.send_to_all(remaining, now))
+            wait = min(wait, self.retry_backoff, self.send_to_all(remaining, left_out, now))
         return wait
 
-    cdef double send_to(self, object node_id, list queues, double now) except? -1:
-        """Fill the node's in-flight table, and queue full batches behind it. Returns the seconds until the next try."""
+    cdef double send_to(self, object node_id, list queues, bint left_out, double now) except? -1:
+        """Fill the node's in-flight table, and queue full batches behind it. Returns the seconds until the next try.
+
+        `left_out`: the node has other queues, which found no room in this turn.
+        """
         cdef list batches
         cdef double wait = INFINITY
-        cdef bint taken = False
+        cdef bint taken = False, is_ready, full
         while True:
-            if self.is_ready(node_id):
-                taken = True
-                batches = self._accumulator.drain_from(queues, now, False)
-            elif self.goes_ahead and self._client.takes_ahead(node_id):
-                batches = self._accumulator.drain_from(queues, now, True)
-            else:
+            is_ready = self.is_ready(node_id)
+            if not is_ready and not (self.goes_ahead and self._client.takes_ahead(node_id)):
                 wait = self.delay(node_id, queues)
                 break
+            taken = taken or is_ready
+            full = not is_ready and not self.owes_open(node_id)
+            batches = self._accumulator.drain_from(queues, now, full)
             if not batches:
+                if is_ready and left_out:
+                    wait = 0.0  # the batches took less room than was promised to them: they were compressed, or failed
                 break
             taken = True
+            self.count_full(node_id, full)
             # Send before anything that may raise: an error here would leave the drained batches in no queue.
             self.send(node_id, batches)
             self.keep_fresh(batches, now)
@@ -188,6 +200,14 @@ cdef class SenderCore:
         if self._accumulator.availability_timeout > 0:
             self._accumulator.note_taken(node_id, taken, now)
         return wait
+
+    cdef bint owes_open(self, object node_id) except -1:
+        """Whether so many full batches went ahead of the node's open batches that these go next."""
+        return self.full_in_a_row.get(node_id, 0) >= MOST_FULL_IN_A_ROW
+
+    cdef int count_full(self, object node_id, bint full) except -1:
+        self.full_in_a_row[node_id] = self.full_in_a_row.get(node_id, 0) + 1 if full else 0
+        return 0
 
     cdef double delay(self, object node_id, list queues) except? -1:
         """Seconds until the node may take requests. Fails the node's batches if the node refuses the client."""
