@@ -77,6 +77,7 @@ def _settings(random: Random, horizon: float) -> dict[str, Any]:
         "linger_ms": linger,
         "batch_size": random.choice((0, 100, 700, 16_384)),
         "buffer_memory": random.choice((1 << 15, 1 << 20)),
+        "max_request_size": random.choice((500, 2_000, 1 << 20)),
         "request_timeout_ms": request_timeout,
         "delivery_timeout_ms": random.choice((1, 4)) * (request_timeout + linger),
         "max_block_ms": random.choice((500, 5_000, 60_000)),

@@ -19,6 +19,7 @@ from kafkabuf.errors import (
     ProducerFencedError,
     TimeoutError,
 )
+from kafkabuf.record_metadata import BatchOutcome
 from tests.virtual.oracle import Contents, Place, tag
 from tests.virtual.runner import VirtualProducer
 from tests.virtual.trouble import Trouble
@@ -68,11 +69,14 @@ class User:
         self.topics = topics
         self.settings = settings
         self.sent: list[Sent] = []
+        self._gives_opaques = world.random.random() < 0.5
         self._number = 0
+        self._told: dict[int, list[BatchOutcome]] = defaultdict(list)  # by the record's number, which is its opaque
         self.producer = self.open()
 
     def open(self) -> VirtualProducer:
-        producer = VirtualProducer(self.world, client_id=self.name, **self.settings)
+        settings = {**self.settings, "on_acknowledged": self._on_acknowledged if self._gives_opaques else None}
+        producer = VirtualProducer(self.world, client_id=self.name, **settings)
         producer.virtual.interrupt = self.interrupt
         return producer
 
@@ -112,6 +116,11 @@ class User:
         else:
             self.reopen()
 
+    def _on_acknowledged(self, outcome: BatchOutcome) -> None:
+        for number in outcome.opaques:
+            if number is not None:
+                self._told[number].append(outcome)
+
     def note(self, event: str) -> None:
         self.world.note(f"{event} ({self.name})")
 
@@ -135,7 +144,8 @@ class User:
         self._number = number = self._number + 1  # interrupt() may send in the middle of this call
         padding = b"." * self.world.random.choice((0, 10, 300))
         try:
-            future = self.producer.send(topic, tag(self.name, number) + padding, **destination)
+            opaque = number if self._gives_opaques and number % 3 else None
+            future = self.producer.send(topic, tag(self.name, number) + padding, opaque=opaque, **destination)
         except KafkaError as error:
             self.note(f"refused {error!r:.160}")
             return None
@@ -244,6 +254,8 @@ class User:
             places = contents.stored[self.name, sent.number]
             if idempotent:
                 self._check_stored_once(sent, places)
+            if self._gives_opaques and sent.number % 3:
+                self._check_told(sent)
             if sent.future.exception(0) is None:
                 self._check_place(sent, places)
                 for place in places:
@@ -257,6 +269,21 @@ class User:
         topics = [(place.topic, place.incarnation) for place in places]
         if len(set(topics)) != len(topics):
             self.world.fail(f"{self.name}: record {sent.number} of {sent.topic} is stored more than once: {places}")
+
+    def _check_told(self, sent: Sent) -> None:
+        """The record's batch told its outcome once, with the record's opaque at the record's place."""
+        outcomes, error = self._told[sent.number], sent.future.exception(0)
+        if len(outcomes) != 1:
+            self.world.fail(f"{self.name}: record {sent.number} was told {len(outcomes)} outcomes: {outcomes}")
+        (outcome,) = outcomes
+        place = outcome.opaques.index(sent.number)
+        if outcome.record_errors.get(place, outcome.error) is not error:
+            self.world.fail(f"{self.name}: record {sent.number} ended with {error!r}, and was told {outcome}")
+        if error is None:
+            metadata, offset = sent.future.result(0), outcome.first_offset
+            told = outcome.topic, outcome.partition, offset + place if offset >= 0 else -1
+            if told != (metadata.topic, metadata.partition, metadata.offset):
+                self.world.fail(f"{self.name}: record {sent.number} is acknowledged as {metadata}, and was told {told}")
 
     def _check_place(self, sent: Sent, places: list[Place]) -> None:
         metadata = sent.future.result(0)
