@@ -86,7 +86,8 @@ cdef class ClientCore:
     cdef int free_behind(self, NodeCore node) except -1:
         if node.state is not READY or self.throttled(node):
             return 0
-        return self.most_ahead - max(<int>len(node.in_flight) - self.max_in_flight, 0)
+        # The client's own requests are queued there too, beyond the limit.
+        return max(self.most_ahead - max(<int>len(node.in_flight) - self.max_in_flight, 0), 0)
 
     def send(self, int node_id, Request request not None):
         """Queue a request for a node that is `ready` or `takes_ahead`. `poll` writes it when it may be started.

@@ -131,6 +131,18 @@ def test_clients_own_request_is_not_taken_back() -> None:
         assert rigged.client.take_back(7, 0) == []
 
 
+def test_node_with_more_than_enough_requests_queued_takes_no_further_ones() -> None:
+    """The client's own requests come on top of those that the Sender may queue."""
+    with one_broker() as (rigged, broker):
+        while rigged.client.ready(0) or rigged.client.takes_ahead(0):
+            rigged.client.send(0, produce())
+        for own in range(1, 4):
+            entity = messages.build_request(messages.METADATA, 9, topics=[])
+            rigged.client.submit(rigged.client._nodes[0], entity, lambda completion: None)
+            assert not rigged.client.takes_ahead(0), own
+        broker.cluster = None
+
+
 # ---- the Sender ------------------------------------------------------------------------------------------------------
 
 
