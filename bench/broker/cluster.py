@@ -7,6 +7,7 @@ address and the time of its start. For each line that it reads it prints the sec
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -95,7 +96,11 @@ def _measure(brokers: int, job: Job) -> Measurement:
 
 
 def _alone(brokers: int) -> Measurement:
-    done = subprocess.run([sys.executable, "-c", _ALONE, str(brokers)], cwd=ROOT, capture_output=True, check=True)
+    # As after an installation, the bytecode is there: the first run writes it.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-c", _ALONE, str(brokers)]
+    for _ in range(2):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, env=environment)
     imported, mib = json.loads(done.stdout)
     return {IMPORTED.name: imported, RSS.name: mib}
 
@@ -160,7 +165,7 @@ CLAIM = Claim(
         Goal("records/s, 3 copies, acks=all", THREE, RATE.name, 500_000),
         Goal(f"p99 ms from call at {PACE:,}/s, 3 copies, acks=all", THREE, CALL_P99.name, 5, at_most=True),
         Goal("seconds until 3 nodes are up", THREE, UP.name, 0.1, at_most=True),
-        Goal("seconds to import kafkabuf.broker", THREE, IMPORTED.name, 0.25, at_most=True),
+        Goal("seconds to import kafkabuf.broker", THREE, IMPORTED.name, 0.20, at_most=True),
         Goal("MiB of 3 idle nodes", THREE, RSS.name, 60, at_most=True),
         Goal("% CPU of 3 idle nodes with a producer connected before", THREE, IDLE.name, 1, at_most=True),
     ],

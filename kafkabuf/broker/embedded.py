@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kafkabuf.broker import apis
+from kafkabuf.broker import apis, schemas
 from kafkabuf.broker.acl_controls import AclControls
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.cluster.cluster_config import ClusterConfig
@@ -129,6 +129,7 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
                 if self._in_forked_child()
                 else "the cluster is running; stop it before starting it again"
             )
+        schemas.load_soon()
         apis.load()
         loop = asyncio.new_event_loop()
         try:

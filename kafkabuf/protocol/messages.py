@@ -118,6 +118,11 @@ def response_class(api_key: int, version: int) -> type[Any]:
     return message_class(api_key, version, "response") or _kio_class(api_key, version, "response")
 
 
+def load_schemas() -> None:
+    """Loads the index of kio's schemas, which a message without a table of ours needs."""
+    _kio("index")
+
+
 def _kio(module: str) -> Any:
     # Imported late: only the broker needs it, and it takes long to load.
     with needs("broker", "kafkabuf.broker"):

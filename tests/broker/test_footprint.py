@@ -1,11 +1,12 @@
 """What an idle cluster costs: the CPU time of its import and of its start, and its memory.
 
-`make bench-cluster` holds the goals, 0.25 s and 0.1 s. Here the times have twice the room: beside other processes a
+`make bench-cluster` holds the goals, 0.2 s and 0.1 s. Here the times have twice the room: beside other processes a
 core does half of its work."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -25,11 +26,13 @@ with EmbeddedCluster(brokers=3) as cluster:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_three_idle_nodes_are_up_at_once_in_little_memory() -> None:
+    # As after an installation, the bytecode is there: the first run writes it, and the others read it.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-c", _SCRIPT]
     runs = [
-        json.loads(subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, check=True).stdout)
-        for _ in range(3)
+        json.loads(subprocess.run(command, capture_output=True, check=True, env=environment).stdout) for _ in range(4)
     ]
     # The least of several runs: another process may have held the cores or the caches during one of them.
-    assert min(run["import"] for run in runs) <= 0.5
+    assert min(run["import"] for run in runs) <= 0.4
     assert min(run["up"] for run in runs) <= 0.2
     assert min(run["rss"] for run in runs) <= 60 * MIB
