@@ -1,13 +1,14 @@
 """A small Kafka in one process, for demos and tests: `EmbeddedCluster`.
 
-front/     accepts connections, reads frames and authenticates
-apis/      the handlers: one file for each API key
-cluster/   the nodes, the topics, and the controller that elects leaders
-replica/   the copies of partitions, and how followers fetch from leaders
-log/       the records of a copy
-groups/    the consumer groups
-guards/    limits, quotas, faults, the request log, security
-waiting/   the requests that wait, and their timers
+front/       accepts connections, reads frames and authenticates
+apis/        the handlers: one file for each API key
+cluster/     the nodes, the topics, and the controller that elects leaders
+replica/     the copies of partitions, and how followers fetch from leaders
+log/         the records of a copy
+groups/      the consumer groups
+expressions/ regular expressions of clients, in bounded time
+guards/      limits, quotas, faults, the request log, security
+waiting/     the requests that wait, and their timers
 
 Users call the methods in embedded.py, controls.py, message_controls.py, node_controls.py and acl_controls.py.
 messages.py compares records with what a test expects. transactions.py is the transaction coordinator.

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkabuf.broker.groups.patterns import Pattern
+from kafkabuf.broker.expressions.patterns import Pattern
+from kafkabuf.broker.expressions.syntax import alphabet_of
 from kafkabuf.errors import InvalidRegularExpressionError
 from tests.effort import effort
 
@@ -21,6 +22,23 @@ PIECES = (
 ).split()
 expressions = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join)
 names = st.text("abA1._-", min_size=1, max_size=8)
+# Pieces about other characters, and ids of them.
+OTHER_PIECES = (
+    *PIECES,
+    ":",
+    "[^:]",
+    "[!-/]",
+    "ä",
+    "[à-ü]",
+    "(?s:.)",
+    r"\s",
+    r"\S",
+    r"\t",
+    r"\x{e4}",
+    "日|本",
+)
+other_expressions = st.lists(st.sampled_from(OTHER_PIECES), min_size=1, max_size=6).map("".join)
+ids = st.text("aA1:/ \t\näÄ日", min_size=1, max_size=6)
 
 
 @settings(max_examples=effort(1000), deadline=None)
@@ -28,6 +46,42 @@ names = st.text("abA1._-", min_size=1, max_size=8)
 def test_expression_matches_the_names_that_pythons_matches_whole(expression: str, topics: list[str]) -> None:
     wanted = {topic for topic in topics if re.fullmatch(expression, topic)}
     assert Pattern(expression).matching(topics) == wanted
+
+
+@settings(max_examples=effort(1000), deadline=None)
+@given(other_expressions, st.lists(ids, max_size=30))
+def test_expression_matches_ids_of_any_characters(expression: str, found: list[str]) -> None:
+    # In Python's syntax a code point has another escape, and $ matches before a last line end.
+    theirs = expression.replace(r"\x{e4}", r"\xe4").replace("$", r"\Z")
+    wanted = {name for name in found if re.fullmatch(theirs, name, re.ASCII)}
+    assert Pattern(expression, alphabet_of(found)).matching(found) == wanted
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        (r"\p{Latin}+", {"Grüße"}),
+        (r"\p{Lo}+", {"注文"}),
+        (r"[[:^ascii:]]+", {"注文"}),
+        (r"[[:alpha:]]+[[:punct:]]\d", {"shop:1"}),
+        (r"[[:alpha:]]+[[:space:]].*", {"my shop", "two\nlines"}),
+        (r"\Qshop:1\E", {"shop:1"}),
+        ("(?i)GRÜSSE|gRÜßE", {"Grüße"}),
+        (".*", {"shop:1", "my shop", "Grüße", "注文"}),
+        ("(?s).*", {"shop:1", "my shop", "Grüße", "注文", "two\nlines"}),
+        ("(?s:.)*", {"shop:1", "my shop", "Grüße", "注文", "two\nlines"}),
+        ("(?s:t).*", set()),
+    ],
+)
+def test_classes_know_characters_that_no_topic_has(expression: str, wanted: set[str]) -> None:
+    found = ["shop:1", "my shop", "Grüße", "注文", "two\nlines"]
+    assert Pattern(expression, alphabet_of(found)).matching(found) == wanted
+
+
+def test_ids_of_many_different_characters_are_refused_before_sets_of_them_are_made() -> None:
+    assert len(alphabet_of([chr(0x4E00 + number) for number in range(200)])) == 200
+    with pytest.raises(InvalidRegularExpressionError, match="201 different characters"):
+        alphabet_of([chr(0x4E00 + number) for number in range(201)])
 
 
 @pytest.mark.parametrize(
@@ -67,7 +121,9 @@ def test_expression_has_re2s_syntax(expression: str, wanted: set[str]) -> None:
         ("[b-a]", "invalid character class range"),
         ("[[:no:]]", "invalid character class range"),
         (r"\p{No such}", "invalid character class range"),
-        ("*a", "missing argument to repetition operator"),
+        ("*a", "missing argument to repetition operator: `*`"),
+        ("a|{2}", "missing argument to repetition operator: `{2}`"),
+        ("(?P<x>a)(?<x>b)", "duplicate capture group name: `x`"),
         ("a**", "invalid nested repetition operator"),
         ("a{1001}", "invalid repeat count"),
         ("a{2,1}", "invalid repeat count"),

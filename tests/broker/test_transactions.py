@@ -3,6 +3,7 @@ the promises that a script cannot show, on a manual clock."""
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -333,9 +334,19 @@ def test_filters_limit_the_listed_transactions(world: World) -> None:
     world.advance(5)
     assert listed() == ["tx", "ab", "abc"]
     assert listed(transactional_id_pattern="a.") == ["ab"]
+    assert listed(transactional_id_pattern="(?i)A[[:alpha:]]*") == ["ab", "abc"]
     assert listed(state_filters=["Empty"]) == ["ab", "abc"]
     assert (listed(duration_filter=4_999), listed(duration_filter=5_000)) == (["tx"], [])
     assert world.client.ask(messages.LIST_TRANSACTIONS, 2, transactional_id_pattern="(").error_code == 128
+
+
+def test_pattern_that_makes_a_backtracking_matcher_hang_is_answered_at_once(world: World) -> None:
+    for name in ("a" * 5_000 + ":", "a" * 5_000):
+        world.client.ask(messages.INIT_PRODUCER_ID, 5, transactional_id=name, transaction_timeout=1000)
+    start = time.process_time()
+    response = world.client.ask(messages.LIST_TRANSACTIONS, 2, transactional_id_pattern="(a+)+$")
+    assert [one.transactional_id for one in response.transaction_states] == ["a" * 5_000]
+    assert time.process_time() - start < 1
 
 
 def test_each_coordinator_lists_its_own_transactions() -> None:

@@ -1,35 +1,32 @@
 """ListTransactions (key 66), versions 0 to 2: the transactional ids that this node coordinates.
 
-Filters: state, producer id, age in milliseconds (version 1 and later), and a regular expression for the transactional
-id (version 2).
+Filters: state, producer id, age in milliseconds (version 1 and later), and a regular expression for the whole
+transactional id (version 2), in RE2's syntax.
 
-Deviation: the regular expression is Python's, where Kafka takes Java's.
+Deviation: (?m) in the regular expression has no effect, and of Unicode's scripts it may name Latin and Common. The node
+refuses an expression that takes long to match, or ids with more than 200 different characters.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.expressions.patterns import Pattern
+from kafkabuf.broker.expressions.syntax import alphabet_of
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.broker.transactions import State, Transaction
+from kafkabuf.errors import InvalidRegularExpressionError
 from kafkabuf.protocol.messages import LIST_TRANSACTIONS, RequestHeader
-
-_INVALID_REGULAR_EXPRESSION = 128
 
 
 @api(LIST_TRANSACTIONS, 0, 2)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     known = {state.value for state in State}
     unknown = [name for name in request.state_filters if name not in known]
-    wanted = getattr(request, "transactional_id_pattern", None)
-    try:
-        pattern = re.compile(wanted) if wanted else None
-    except re.error:
-        return {"error_code": _INVALID_REGULAR_EXPRESSION}
     rights, now_ms = rights_of(header), node.cluster.clock.time_ms()
     producer_ids, states = set(request.producer_id_filters), set(request.state_filters)
     matching = [
@@ -39,9 +36,13 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         and (not producer_ids or transaction.producer_id in producer_ids)
         and (not states or transaction.state.value in states)
         and _is_old(transaction, getattr(request, "duration_filter", -1), now_ms)
-        and (pattern is None or pattern.fullmatch(transaction.transactional_id))
         and rights.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
     ]
+    if expression := getattr(request, "transactional_id_pattern", None):
+        try:
+            matching = _matching(expression, matching)
+        except InvalidRegularExpressionError as error:
+            return {"error_code": error.code}
     return {
         "unknown_state_filters": unknown,
         "transaction_states": [
@@ -53,6 +54,12 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             for transaction in matching
         ],
     }
+
+
+def _matching(expression: str, transactions: Sequence[Transaction]) -> list[Transaction]:
+    ids = [transaction.transactional_id for transaction in transactions]
+    matching = Pattern(expression, alphabet_of(ids)).matching(ids)
+    return [transaction for transaction in transactions if transaction.transactional_id in matching]
 
 
 def _is_old(transaction: Transaction, age: int, now_ms: int) -> bool:

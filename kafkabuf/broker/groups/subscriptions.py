@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Protocol
 from uuid import UUID
 
+from kafkabuf.broker.expressions.patterns import Pattern
 from kafkabuf.broker.groups.consumer_member import ConsumerMember, Matches, Subscription
-from kafkabuf.broker.groups.patterns import Pattern
 from kafkabuf.broker.groups.reconciliation import TopicId
 from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.errors import InvalidRegularExpressionError

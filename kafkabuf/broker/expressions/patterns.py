@@ -1,4 +1,4 @@
-"""Matches topics with a regular expression in bounded time (SubscribedTopicRegex of KIP-848).
+"""Matches names with a regular expression in bounded time: topics (KIP-848) and transactional ids (KIP-1152).
 
 Python's `re` backtracks: a pattern such as `(a+)+b` would stop the event loop for ever. This module follows all ways
 through the expression at once, as RE2 does, and remembers each step (a lazy deterministic automaton). A step costs at
@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kafkabuf.broker.groups.pattern_syntax import (
+from kafkabuf.broker.expressions.syntax import (
+    TOPIC_CHARACTERS,
     WORD,
     Assertion,
     Characters,
@@ -102,10 +103,10 @@ class _State:
 
 
 class Pattern:
-    def __init__(self, expression: str) -> None:
-        """Raises InvalidRegularExpressionError."""
+    def __init__(self, expression: str, alphabet: Characters = TOPIC_CHARACTERS) -> None:
+        """Matches names with characters of the alphabet. Raises InvalidRegularExpressionError."""
         compiler = _Compiler()
-        self._start = _State(frozenset((compiler.write(parse(expression), 0),)), None)
+        self._start = _State(frozenset((compiler.write(parse(expression, alphabet), 0),)), None)
         self._program = compiler.program
         self._states: dict[tuple[frozenset[int], bool], _State] = {}
         self._visits = 0
@@ -155,7 +156,7 @@ class Pattern:
                 pending += fresh
         self._visits += len(seen)
         if self._visits > _MOST_VISITS:
-            raise InvalidRegularExpressionError("it takes too long to match the expression with all topics")
+            raise InvalidRegularExpressionError("it takes too long to match the expression with all names")
         if len(self._states) >= _MOST_STATES:
             self._states.clear()
             self._start.next.clear()

@@ -1,7 +1,8 @@
-"""Reads a regular expression for topics in RE2's syntax, which Kafka uses (RE2/J).
+"""Reads a regular expression in RE2's syntax, which Kafka uses (RE2/J) for topics and for transactional ids.
 
-A topic's name has the characters of ALPHABET only. So a set of characters is a subset of ALPHABET, and a character that
-no name can have is the empty set. RE2 has neither look-around nor back-references: they are errors, as in Kafka.
+The names that are to be matched have the characters of an alphabet only. So a set of characters is a subset of the
+alphabet, and a character that no name has is the empty set. RE2 has neither look-around nor back-references: they are
+errors, as in Kafka.
 
     alternation  branch|branch            (...)  (?:...)  (?i)  (?i:...)  (?P<name>...)  (?<name>...)
     repetition   * + ? {n} {n,} {n,m}, each with ? for non-greedy
@@ -14,34 +15,36 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from kafkabuf.errors import InvalidRegularExpressionError
 
 Characters = frozenset[str]
-ALPHABET: Characters = frozenset(string.ascii_letters + string.digits + "._-")
+TOPIC_CHARACTERS: Characters = frozenset(string.ascii_letters + string.digits + "._-")
 WORD: Characters = frozenset(string.ascii_letters + string.digits + "_")
 _NOTHING: Characters = frozenset()
-_DIGITS = frozenset(string.digits)
 _OCTAL = frozenset(string.octdigits)
 _MOST_REPEATS = 1000
 _DEEPEST = 100
 _LONGEST = 4096
-_PERL: dict[str, Characters] = {"d": _DIGITS, "w": WORD, "s": _NOTHING}
+# A set of characters takes as long as the alphabet is large, and an expression may have a thousand sets: a
+# tenth of a second, about.
+_MOST_CHARACTERS = 200
+_PERL: dict[str, Characters] = {"d": frozenset(string.digits), "w": WORD, "s": frozenset("\t\n\f\r ")}
 _POSIX: dict[str, Characters] = {
     "alnum": frozenset(string.ascii_letters + string.digits),
     "alpha": frozenset(string.ascii_letters),
-    "ascii": ALPHABET,
-    "blank": _NOTHING,
-    "cntrl": _NOTHING,
-    "digit": _DIGITS,
-    "graph": ALPHABET,
+    "ascii": frozenset(map(chr, range(128))),
+    "blank": frozenset("\t "),
+    "cntrl": frozenset(map(chr, (*range(32), 127))),
+    "digit": frozenset(string.digits),
+    "graph": frozenset(map(chr, range(33, 127))),
     "lower": frozenset(string.ascii_lowercase),
-    "print": ALPHABET,
-    "punct": frozenset("._-"),
-    "space": _NOTHING,
+    "print": frozenset(map(chr, range(32, 127))),
+    "punct": frozenset(string.punctuation),
+    "space": frozenset(string.whitespace),
     "upper": frozenset(string.ascii_uppercase),
     "word": WORD,
     "xdigit": frozenset(string.hexdigits),
@@ -79,19 +82,32 @@ class Repeat:
 Node = Characters | Assertion | Sequence | Choice | Repeat
 
 
-def parse(expression: str) -> Node:
+def alphabet_of(names: Iterable[str]) -> Characters:
+    """The characters of the names, and their other cases. Raises InvalidRegularExpressionError if they are too many."""
+    found = frozenset[str]().union(*names)
+    if len(found) > _MOST_CHARACTERS:
+        raise InvalidRegularExpressionError(
+            f"the names have {len(found)} different characters, {_MOST_CHARACTERS} are allowed"
+        )
+    return found | frozenset("".join(found).swapcase())
+
+
+def parse(expression: str, alphabet: Characters) -> Node:
     """Raises InvalidRegularExpressionError."""
     if len(expression) > _LONGEST:
         raise InvalidRegularExpressionError(f"the expression has {len(expression)} characters, {_LONGEST} are allowed")
-    return _Parser(expression).parse()
+    return _Parser(expression, alphabet).parse()
 
 
 class _Parser:
-    def __init__(self, expression: str) -> None:
+    def __init__(self, expression: str, alphabet: Characters) -> None:
         self._expression = expression
+        self._alphabet = alphabet
         self._at = 0
         self._depth = 0
         self._fold = False
+        self._dot_all = False
+        self._names: set[str] = set()
 
     def parse(self) -> Node:
         node = self._choice()
@@ -154,19 +170,21 @@ class _Parser:
         return [self._literal(character) for character in text]
 
     def _atom(self) -> Node:
+        start = self._at
+        if self._bounds() is not None:
+            operator = self._expression[start : self._at]
+            raise self._error(f"missing argument to repetition operator: `{operator}`")
         character = self._next("")
         if character == "(":
             return self._group()
         if character == "[":
             return self._folded(self._bracket())
         if character == ".":
-            return ALPHABET
+            return self._alphabet if self._dot_all else self._alphabet - {"\n"}
         if character == "^":
             return Assertion.START
         if character == "$":
             return Assertion.END
-        if character in "*+?":
-            raise self._error(f"missing argument to repetition operator: `{character}`")
         if character == "\\":
             return self._escape()
         return self._literal(character)
@@ -198,12 +216,15 @@ class _Parser:
         return low, high
 
     def _group(self) -> Node:
-        fold = self._fold
+        flags = self._fold, self._dot_all
         if self._skip("?"):
             if self._skip("P<") or (not self._looking_at("<=") and not self._looking_at("<!") and self._skip("<")):
                 name = self._until(">", "invalid named capture")
                 if not name or not set(name) <= WORD:
                     raise self._error(f"invalid named capture: `{name}`")
+                if name in self._names:
+                    raise self._error(f"duplicate capture group name: `{name}`")
+                self._names.add(name)
             elif self._flags():
                 return Sequence(())
         self._depth += 1
@@ -213,7 +234,7 @@ class _Parser:
         self._depth -= 1
         if not self._skip(")"):
             raise self._error("missing closing )")
-        self._fold = fold
+        self._fold, self._dot_all = flags
         return node
 
     def _flags(self) -> bool:
@@ -225,18 +246,22 @@ class _Parser:
                 negative = True
             elif character == "i":
                 self._fold = not negative
+            elif character == "s":
+                self._dot_all = not negative
             elif character in ":)":
                 return character == ")"
-            elif character not in "msU":
+            elif character not in "mU":
                 raise self._error("invalid or unsupported Perl syntax")
 
     # ---- characters
 
     def _literal(self, character: str) -> Characters:
-        return self._folded(frozenset((character,)) & ALPHABET)
+        return self._folded(frozenset((character,)) & self._alphabet)
 
     def _folded(self, characters: Characters) -> Characters:
-        return characters | {character.swapcase() for character in characters} if self._fold else characters
+        if not self._fold:
+            return characters
+        return characters | ({character.swapcase() for character in characters} & self._alphabet)
 
     def _escape(self) -> Node:
         assertions = {
@@ -254,10 +279,10 @@ class _Parser:
         """The characters of an escape sequence, behind its backslash."""
         character = self._next("trailing backslash at end of expression")
         if (perl := _PERL.get(character.lower())) is not None:
-            return perl if character.islower() else ALPHABET - perl
+            return self._alphabet & perl if character.islower() else self._alphabet - perl
         if character in "pP":
             return self._property(negative=character == "P")
-        return frozenset((self._escaped_character(character),)) & ALPHABET
+        return frozenset((self._escaped_character(character),)) & self._alphabet
 
     def _escaped_character(self, character: str) -> str:
         if character in _CONTROL:
@@ -286,8 +311,8 @@ class _Parser:
             name, negative = name[1:], not negative
         if name not in _PROPERTIES:
             raise self._error(f"invalid character class range: `\\p{{{name}}}`")
-        chosen = frozenset(character for character in ALPHABET if _PROPERTIES[name](character))
-        return ALPHABET - chosen if negative else chosen
+        chosen = frozenset(character for character in self._alphabet if _PROPERTIES[name](character))
+        return self._alphabet - chosen if negative else chosen
 
     def _bracket(self) -> Characters:
         negative, characters = self._skip("^"), _NOTHING
@@ -296,7 +321,7 @@ class _Parser:
             first = False
             characters |= self._posix() if self._looking_at("[:") else self._range()
         self._skip("]")
-        return ALPHABET - self._folded(characters) if negative else characters
+        return self._alphabet - self._folded(characters) if negative else characters
 
     def _posix(self) -> Characters:
         start = self._at
@@ -305,7 +330,7 @@ class _Parser:
         chosen = _POSIX.get(name.removeprefix("^"))
         if chosen is None:
             raise self._error(f"invalid character class range: `{self._expression[start : self._at]}`")
-        return ALPHABET - chosen if name.startswith("^") else chosen
+        return self._alphabet - chosen if name.startswith("^") else self._alphabet & chosen
 
     def _range(self) -> Characters:
         if re.match(r"\\[dDwWsSpP]", self._expression[self._at : self._at + 2]):
@@ -313,12 +338,12 @@ class _Parser:
             return self._escaped_set()
         low = self._bracket_character()
         if not self._looking_at("-") or self._looking_at("-]"):
-            return frozenset((low,)) & ALPHABET
+            return frozenset((low,)) & self._alphabet
         self._at += 1
         high = self._bracket_character()
         if high < low:
             raise self._error(f"invalid character class range: `{low}-{high}`")
-        return frozenset(character for character in ALPHABET if low <= character <= high)
+        return frozenset(character for character in self._alphabet if low <= character <= high)
 
     def _bracket_character(self) -> str:
         character = self._next("missing closing ]")
@@ -335,7 +360,7 @@ def _in_category(category: str) -> Callable[[str], bool]:
 
 _PROPERTIES: dict[str, Callable[[str], bool]] = {
     "Any": lambda _: True,
-    "Latin": str.isalpha,
+    "Latin": lambda character: unicodedata.name(character, "").startswith("LATIN "),
     "Common": lambda character: not character.isalpha(),
     **{
         category: _in_category(category)

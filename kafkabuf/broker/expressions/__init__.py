@@ -1,0 +1,1 @@
+"""Regular expressions of clients, matched in bounded time."""
