@@ -28,9 +28,11 @@ BEGIN, END = "<!-- suites: begin -->\n", "<!-- suites: end -->\n"
 
 
 class Verdict(NamedTuple):
-    """How a suite ended. `theirs` fail on Kafka too, `known` have a reason, `new` have none."""
+    """How a suite ended. `retried`, which are among the `passed`, failed at first and passed alone. `theirs` fail on
+    Kafka too, `known` have a reason, `new` have none."""
 
     passed: int
+    retried: list[str]
     theirs: list[str]
     known: dict[str, str]
     new: list[str]
@@ -71,10 +73,12 @@ def judge(name: str, suite: Suite, real: RealClusters) -> Verdict:
     on_kafka = suite.run(real.cluster, failed) if failed else {}
     ours = [test for test in failed if on_kafka.get(test) == PASSED]
     alone = suite.run(embedded, ours) if ours else {}
-    ours = [test for test in ours if alone.get(test) != PASSED]
+    retried = [test for test in ours if alone.get(test) == PASSED]
+    ours = [test for test in ours if test not in retried]
     reasons = KNOWN.get(name, {})
     return Verdict(
-        passed=sum(state == PASSED for state in states.values()) + sum(state == PASSED for state in alone.values()),
+        passed=sum(state == PASSED for state in states.values()) + len(retried),
+        retried=retried,
         theirs=[test for test in failed if on_kafka.get(test) != PASSED],
         known={test: reasons[test] for test in ours if test in reasons},
         new=[test for test in ours if test not in reasons],
@@ -83,6 +87,8 @@ def judge(name: str, suite: Suite, real: RealClusters) -> Verdict:
 
 def tell(title: str, verdict: Verdict) -> None:
     print(f"{title}: {verdict.passed} of {verdict.run} tests pass on the embedded cluster")
+    for test in verdict.retried:
+        print(f"  passed at the second try: {test}")
     for test in verdict.theirs:
         print(f"  fails on Apache Kafka too: {test}")
     for test, reason in verdict.known.items():
