@@ -9,6 +9,7 @@ refuses an expression that takes long to match, or ids with more than 200 differ
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,28 +20,23 @@ from kafkabuf.broker.expressions.syntax import alphabet_of
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.broker.transactions import State, Transaction
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import InvalidRegularExpressionError
 from kafkabuf.protocol.messages import LIST_TRANSACTIONS, RequestHeader
 
 
 @api(LIST_TRANSACTIONS, 0, 2)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_list(node, header, request))
+
+
+def _list(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     known = {state.value for state in State}
     unknown = [name for name in request.state_filters if name not in known]
-    rights, now_ms = rights_of(header), node.cluster.clock.time_ms()
-    producer_ids, states = set(request.producer_id_filters), set(request.state_filters)
-    matching = [
-        transaction
-        for transaction in node.cluster.transactions
-        if node.coordinates_transactions(transaction.transactional_id)
-        and (not producer_ids or transaction.producer_id in producer_ids)
-        and (not states or transaction.state.value in states)
-        and _is_old(transaction, getattr(request, "duration_filter", -1), now_ms)
-        and rights.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
-    ]
+    matching = _filtered(node, header, request)
     if expression := getattr(request, "transactional_id_pattern", None):
         try:
-            matching = _matching(expression, matching)
+            matching = yield from _matching(expression, matching)
         except InvalidRegularExpressionError as error:
             return {"error_code": error.code}
     return {
@@ -56,9 +52,23 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     }
 
 
-def _matching(expression: str, transactions: Sequence[Transaction]) -> list[Transaction]:
+def _filtered(node: Node, header: RequestHeader, request: Any) -> list[Transaction]:
+    rights, now_ms = rights_of(header), node.cluster.clock.time_ms()
+    producer_ids, states = set(request.producer_id_filters), set(request.state_filters)
+    return [
+        transaction
+        for transaction in node.cluster.transactions
+        if node.coordinates_transactions(transaction.transactional_id)
+        and (not producer_ids or transaction.producer_id in producer_ids)
+        and (not states or transaction.state.value in states)
+        and _is_old(transaction, getattr(request, "duration_filter", -1), now_ms)
+        and rights.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
+    ]
+
+
+def _matching(expression: str, transactions: Sequence[Transaction]) -> Work[list[Transaction]]:
     ids = [transaction.transactional_id for transaction in transactions]
-    matching = Pattern(expression, alphabet_of(ids)).matching(ids)
+    matching = yield from Pattern(expression, alphabet_of(ids)).matching_in_steps(ids)
     return [transaction for transaction in transactions if transaction.transactional_id in matching]
 
 
