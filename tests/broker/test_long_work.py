@@ -8,7 +8,11 @@ from unittest import mock
 
 import pytest
 
+from kafkabuf.broker import Security
+from kafkabuf.broker.apis.create_acls import MAX_CHANGES
 from kafkabuf.broker.groups.subscriptions import Subscriptions
+from kafkabuf.broker.guards.acls import AclFilter
+from kafkabuf.errors import PolicyViolationError
 from kafkabuf.protocol import messages as m
 from tests.broker.consumer_group_support import World as GroupWorld
 from tests.broker.consumer_group_support import scenario
@@ -62,13 +66,14 @@ def test_others_are_served_while_the_expressions_of_a_group_are_matched_with_new
 
 
 def test_others_are_served_while_a_group_is_described(world: World, short_slices: None) -> None:
-    create_topics(world, 200)
-    for number in range(50):
-        join(world, f"m{number}", subscribed_topic_regex=".*")
+    create_topics(world, 500)
+    names = sorted(world.cluster.topics())
+    for number in range(20):
+        join(world, f"m{number}", subscribed_topic_names=names)
     values = {"group_ids": ["g", "g"], "include_authorized_operations": False}
     assert world.served_before(m.CONSUMER_GROUP_DESCRIBE, 1, **values) > 2
     (group,) = world.client.receive(m.CONSUMER_GROUP_DESCRIBE, 1).groups
-    assert len(group.members) == 50
+    assert len(group.members) == 20
 
 
 @scenario
@@ -83,3 +88,53 @@ async def test_members_that_leave_cost_no_look_at_the_topics(world: GroupWorld) 
         assert sizes.call_count == 0
         world.beat("m9", 10)
         assert sizes.call_count == 1
+
+
+# ---- ACLs
+
+
+@pytest.fixture
+def guarded() -> Iterator[World]:
+    opened = World(security=Security(authorizer=True, super_users=["User:ANONYMOUS"]))
+    yield opened
+    opened.close()
+
+
+EVERYTHING: dict[str, Any] = {
+    "resource_type_filter": 1,
+    "pattern_type_filter": 1,
+    "operation": 1,
+    "permission_type": 1,
+    **dict.fromkeys(("resource_name_filter", "principal_filter", "host_filter")),
+}
+
+
+def creations(number: int) -> list[dict[str, Any]]:
+    codes = {"resource_type": 2, "resource_pattern_type": 3, "operation": 3, "permission_type": 3}
+    return [{**codes, "resource_name": f"t{index}", "principal": "User:u", "host": "*"} for index in range(number)]
+
+
+def acls(world: World) -> int:
+    return world.cluster._call(lambda cluster: len(cluster.authorizer.find(AclFilter())) if cluster.authorizer else 0)
+
+
+def test_others_are_served_while_acls_come_and_go(guarded: World, short_slices: None) -> None:
+    assert guarded.served_before(m.CREATE_ACLS, 3, creations=creations(1000)) > 2
+    assert {int(result.error_code) for result in guarded.client.receive(m.CREATE_ACLS, 3).results} == {0}
+    nobody = {**EVERYTHING, "principal_filter": "User:nobody"}
+    assert guarded.served_before(m.DELETE_ACLS, 3, filters=[nobody] * 100) > 2
+    guarded.client.receive(m.DELETE_ACLS, 3)
+    assert guarded.served_before(m.DELETE_ACLS, 3, filters=[EVERYTHING]) > 2
+    assert len(guarded.client.receive(m.DELETE_ACLS, 3).filter_results[0].matching_acls) == 1000
+    assert acls(guarded) == 0
+
+
+def test_request_that_selects_too_many_acls_deletes_none(guarded: World) -> None:
+    guarded.client.ask(m.CREATE_ACLS, 3, creations=creations(100))
+    times = MAX_CHANGES // 100 + 1
+    answer = guarded.client.ask(m.DELETE_ACLS, 3, filters=[EVERYTHING] * times)
+    assert {result.error_code for result in answer.filter_results} == {PolicyViolationError.code}
+    assert acls(guarded) == 100
+    answer = guarded.client.ask(m.DELETE_ACLS, 3, filters=[EVERYTHING] * (times - 1))
+    assert [len(result.matching_acls) for result in answer.filter_results] == [100] * (times - 1)
+    assert acls(guarded) == 0

@@ -8,6 +8,7 @@ Deviation: a request that an administrator may not make tells which right is mis
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
@@ -15,6 +16,7 @@ from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.acls import Acl, Operation, PatternType, Permission, ResourceType
 from kafkabuf.broker.guards.authorizer import Authorizer
 from kafkabuf.broker.guards.rights import rights_of
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import (
     InvalidRequestError,
     KafkaError,
@@ -26,21 +28,33 @@ from kafkabuf.errors import (
 from kafkabuf.protocol.messages import CREATE_ACLS, RequestHeader
 
 # Kafka's MAX_RECORDS_PER_USER_OP.
-MAX_CREATIONS = 10_000
+MAX_CHANGES = 10_000
 
 
 @api(CREATE_ACLS, 1, 3, own_errors=True)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    creations = [_acl(creation) for creation in request.creations]
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_create_all(node, header, request), goes_on=True)
+
+
+def _create_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
+    creations, for_filters = [], False
+    for creation in request.creations:
+        creations.append(_acl(creation))
+        for_filters |= _is_for_filters(creations[-1])
+        yield
     try:
         authorizer = check_change(node, header, CREATE_ACLS)
-        if any(_is_for_filters(acl) for acl in creations):
+        if for_filters:
             raise UnknownServerError("ANY and MATCH are for filters: an ACL has one type, one pattern, one operation")
-        if len(creations) > MAX_CREATIONS:
-            raise PolicyViolationError(f"{len(creations)} ACLs in one request: {MAX_CREATIONS} are allowed")
+        if len(creations) > MAX_CHANGES:
+            raise PolicyViolationError(f"{len(creations)} ACLs in one request: {MAX_CHANGES} are allowed")
     except KafkaError as error:
         return {"results": [_result(error)] * len(creations)}
-    return {"results": [_create(authorizer, acl) for acl in creations]}
+    results = []
+    for acl in creations:
+        results.append(_create(authorizer, acl))
+        yield
+    return {"results": results}
 
 
 def check_change(node: Node, header: RequestHeader, api_key: int) -> Authorizer:

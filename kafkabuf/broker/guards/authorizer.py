@@ -27,12 +27,15 @@ from kafkabuf.broker.guards.acls import (
     ResourceType,
     check_acl,
 )
+from kafkabuf.broker.waiting.slices import Work, finish
 
 # The operations that are allowed beside an allowed operation.
 _IMPLIED = {
     **dict.fromkeys((Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER), Operation.DESCRIBE),
     Operation.ALTER_CONFIGS: Operation.DESCRIBE_CONFIGS,
 }
+# ACLs that a step compares with a filter.
+_STEP = 200
 Pattern = tuple[ResourceType, PatternType, str]
 
 
@@ -105,7 +108,17 @@ class Authorizer:
     # ---- the ACLs
 
     def find(self, wanted: AclFilter) -> list[Acl]:
-        return [acl for acl in self._acls if wanted.matches(acl)]
+        return finish(self.finding(wanted))
+
+    def finding(self, wanted: AclFilter) -> Work[list[Acl]]:
+        """As `find`, in steps."""
+        found = []
+        for number, acl in enumerate(tuple(self._acls), 1):
+            if wanted.matches(acl):
+                found.append(acl)
+            if not number % _STEP:
+                yield
+        return found
 
     def add(self, acl: Acl) -> None:
         """Adds an ACL. Does nothing if it exists. Raises InvalidRequestError for an ACL that cannot exist, and
