@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,7 @@ from kafkabuf.broker.message_controls import MessageControls
 from kafkabuf.broker.node_controls import NodeControls
 from kafkabuf.broker.overview import OverviewControls
 from kafkabuf.clock import Clock, SystemClock
-from kafkabuf.errors import ClosedError
+from kafkabuf.errors import ClosedError, IllegalStateError, KafkaError
 
 T = TypeVar("T")
 
@@ -112,7 +112,10 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
         self._thread: threading.Thread | None = None
         self._cluster: Cluster | None = None
         self._pid = os.getpid()
-        # Held while a call is handed to the loop: after the call that stops the loop comes no other.
+        # The work that ends the cluster and its loop, once `stop` has handed it over.
+        self._ending: Future[None] | None = None
+        # Held while a call is handed to the loop: after the call that stops the loop comes no other. Held by `start`
+        # too: of several threads one starts the cluster.
         self._handover = threading.RLock()
 
     # ---- lifecycle
@@ -123,29 +126,38 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
         Raises OSError if a port is taken, ConfigError if the TLS files cannot be used, KafkaStorageError if the disk
         refuses, and ClosedError if the cluster is running or belongs to the parent process.
         """
-        if self._thread is not None:
-            raise ClosedError(
-                "the cluster belongs to the parent process: make another cluster in the forked child"
-                if self._in_forked_child()
-                else "the cluster is running; stop it before starting it again"
-            )
-        schemas.load_soon()
-        apis.load()
-        loop = asyncio.new_event_loop()
+        if self._thread is not None and self._in_forked_child():
+            raise ClosedError("the cluster belongs to the parent process: make another cluster in the forked child")
+        with self._handover:
+            if self._thread is not None:
+                raise ClosedError("the cluster is running; stop it before starting it again")
+            cluster = self._start_thread()
         try:
-            self._cluster = Cluster(self._config, self._clock, loop)
-        except BaseException:
-            loop.close()
-            raise
-        thread = threading.Thread(target=self._run, args=(loop,), name="kafkabuf-broker", daemon=True)
-        self._loop, self._thread, self._pid = loop, thread, os.getpid()
-        thread.start()
-        try:
-            self._await(self._cluster.start())
+            self._await(cluster.start())
         except BaseException:
             self.stop()
             raise
         return self
+
+    def _start_thread(self) -> Cluster:
+        schemas.load_soon()
+        apis.load()
+        loop = asyncio.new_event_loop()
+        try:
+            cluster = Cluster(self._config, self._clock, loop)
+        except BaseException:
+            loop.close()
+            raise
+        thread = threading.Thread(target=self._run, args=(loop,), name="kafkabuf-broker", daemon=True)
+        self._cluster, self._loop, self._thread, self._pid = cluster, loop, thread, os.getpid()
+        try:
+            thread.start()
+        except BaseException:
+            # After Ctrl-C in start() the thread runs all the same: it ends with its loop.
+            self._cluster = self._loop = self._thread = None
+            loop.call_soon_threadsafe(loop.stop)
+            raise
+        return cluster
 
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:
@@ -161,17 +173,27 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
     def stop(self) -> None:
         """Cuts all connections and ends the thread. A second call does nothing.
 
-        A later `start` has nothing but the contents of the data_dir. In a forked child `stop` does nothing: the
-        parent's cluster goes on.
+        After an interrupt, such as Ctrl-C, the cluster goes on stopping; a further call waits for its end. A later
+        `start` has nothing but the contents of the data_dir. In a forked child `stop` does nothing: the parent's
+        cluster goes on.
         """
-        if self._thread is None or self._loop is None or self._cluster is None or self._in_forked_child():
+        if self._thread is None or self._in_forked_child():
             return
-        self._await(self._cluster.stop())
+        self._refuse_own_thread()
         with self._handover:
-            loop, self._loop, self._cluster = self._loop, None, None
-            loop.call_soon_threadsafe(loop.stop)
-        self._thread.join()
-        self._thread = None
+            thread, cluster, loop = self._thread, self._cluster, self._loop
+            if thread is None:
+                return
+            if cluster is not None and loop is not None and not loop.is_closed():
+                self._ending = asyncio.run_coroutine_threadsafe(_end(cluster, loop), loop)
+            self._cluster = self._loop = None
+            ending = self._ending
+        thread.join()
+        with self._handover:
+            if self._thread is thread:
+                self._thread = self._ending = None
+        if ending is not None and ending.done() and not ending.cancelled():
+            ending.result()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -274,10 +296,22 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
         of the cluster's state."""
         return self._pid != os.getpid()
 
+    def _refuse_own_thread(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise IllegalStateError(
+                "the cluster's thread runs this function and cannot wait for itself: call the cluster in another thread"
+            )
+
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._in_forked_child():
+        try:
+            if self._in_forked_child():
+                raise ClosedError(
+                    "the cluster was started before a fork and belongs to the parent process: use it there"
+                )
+            self._refuse_own_thread()
+        except KafkaError:
             work.close()
-            raise ClosedError("the cluster was started before a fork and belongs to the parent process: use it there")
+            raise
         with self._handover:
             if self._loop is None:
                 work.close()
@@ -290,3 +324,11 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
         finally:
             # After Ctrl-C nobody waits for the result any more.
             future.cancel()
+
+
+async def _end(cluster: Cluster, loop: asyncio.AbstractEventLoop) -> None:
+    """Ends the cluster and its loop, whether or not a caller still waits."""
+    try:
+        await cluster.stop()
+    finally:
+        loop.stop()

@@ -1,0 +1,89 @@
+"""start() and stop() of the embedded cluster: several threads, Ctrl-C, and calls from the cluster's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.errors import ClosedError, IllegalStateError
+
+THREADS = 6
+ROUNDS = 10
+
+
+def _at_once(function: Callable[[], object]) -> list[BaseException | None]:
+    """What several threads raise that call a function at the same time."""
+    barrier = threading.Barrier(THREADS)
+    errors: list[BaseException | None] = []
+
+    def call() -> None:
+        barrier.wait()
+        try:
+            function()
+            errors.append(None)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    return errors
+
+
+def test_any_number_of_threads_may_stop_a_cluster():
+    for _ in range(ROUNDS):
+        cluster = EmbeddedCluster().start()
+        assert _at_once(cluster.stop) == [None] * THREADS
+
+
+def test_one_of_several_threads_starts_a_cluster():
+    for _ in range(ROUNDS):
+        cluster = EmbeddedCluster()
+        errors = _at_once(cluster.start)
+        cluster.stop()
+        assert errors.count(None) == 1
+        assert all(isinstance(error, ClosedError) for error in errors if error is not None)
+
+
+def test_cluster_stops_though_ctrl_c_ends_the_wait(monkeypatch):
+    stop, run = Cluster.stop, EmbeddedCluster._run
+    interrupted, ended = threading.Event(), threading.Event()
+
+    async def interrupt_and_stop(cluster: Cluster) -> None:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        interrupted.wait(30)
+        await stop(cluster)
+
+    def run_and_tell(loop: asyncio.AbstractEventLoop) -> None:
+        run(loop)
+        ended.set()
+
+    monkeypatch.setattr(Cluster, "stop", interrupt_and_stop)
+    monkeypatch.setattr(EmbeddedCluster, "_run", staticmethod(run_and_tell))
+    cluster = EmbeddedCluster().start()
+    with pytest.raises(KeyboardInterrupt):
+        cluster.stop()
+    interrupted.set()
+    assert ended.wait(10), "the thread ends without a further call"
+    monkeypatch.undo()
+    cluster.stop()
+    with cluster:
+        assert cluster.topics() == {}
+
+
+def test_function_in_the_clusters_thread_cannot_call_the_cluster(kafkabuf_broker):
+    with KafkaProducer(bootstrap_servers=kafkabuf_broker.bootstrap_servers) as producer:
+        producer.send("t", b"v").result(10)
+    for call in (kafkabuf_broker.topics, kafkabuf_broker.stop):
+        with pytest.raises(IllegalStateError, match="another thread"):
+            kafkabuf_broker.wait_for_request(where=lambda request, call=call: bool(call()))
