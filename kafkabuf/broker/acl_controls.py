@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafkabuf.broker.arguments import require_text
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.controls import Caller
 from kafkabuf.broker.guards.acls import (
@@ -42,7 +43,7 @@ class AclControls(Caller):
         DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE. The name "*" stands for every topic (group, transactional
         id), and with `prefixed` a name stands for every name that begins so. `host` is an address of clients.
 
-        Raises ConfigError unless exactly one resource is named, and for an unknown operation; InvalidRequestError for a
+        Raises ConfigError unless exactly one resource is named, for an unknown operation and for an argument that is no str; InvalidRequestError for a
         principal without a type, and for an empty name.
         """
         resource = _resource(topic, group, transactional_id, cluster, prefixed)
@@ -73,6 +74,8 @@ class AclControls(Caller):
         self._call(lambda c: _authorizer(c).remove(acl))
 
     def _add(self, acl: Acl) -> Acl:
+        for name, value in (("principal", acl.principal), ("resource", acl.resource_name), ("host", acl.host)):
+            require_text(name, value)
         self._call(lambda c: _authorizer(c).add(acl))
         return acl
 
@@ -87,6 +90,7 @@ def _authorizer(cluster: Cluster) -> Authorizer:
 
 def _operation(name: str) -> Operation:
     """The operation of a name, in any case and with or without underscores: DESCRIBE_CONFIGS or DescribeConfigs."""
+    require_text("operation", name)
     operation = _OPERATIONS.get(name.replace("_", "").upper())
     if operation is None:
         known = ", ".join(operation.name for operation in _OPERATIONS.values())

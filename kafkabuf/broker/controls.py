@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kafkabuf.broker.apis.dispatch import APIS
+from kafkabuf.broker.arguments import require_int, require_seconds, require_timeout
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.guards.request_log import LoggedRequest, Match
 from kafkabuf.broker.replica.replication import Partition
@@ -33,6 +34,8 @@ class Caller:
 
 
 class FaultControls(Caller):
+    """Every method raises ConfigError for an argument of a wrong type or value."""
+
     def fail_next(
         self, api_key: int, error_code: int, times: int = 1, topic: str | None = None, *, after: bool = False
     ) -> None:
@@ -45,14 +48,19 @@ class FaultControls(Caller):
         """
         if after and not (api_key in APIS and APIS[api_key].fails_after):
             raise ConfigError(f"requests of API key {api_key} cannot fail after the node has carried them out")
+        require_int("error_code", error_code)
+        _require_requests(api_key, times)
         self._call(lambda c: c.faults.fail(api_key, error_code, times, topic, after))
 
     def delay_next(self, api_key: int, seconds: float, times: int = 1) -> None:
         """The node holds back the next `times` responses of an API. It carries out the requests at once."""
+        require_seconds("seconds", seconds)
+        _require_requests(api_key, times)
         self._call(lambda c: c.faults.delay(api_key, seconds, times))
 
     def drop_next(self, api_key: int, times: int = 1) -> None:
         """The node carries out the next `times` requests of an API, then closes the connection without a response."""
+        _require_requests(api_key, times)
         self._call(lambda c: c.faults.drop(api_key, times))
 
     def set_latency(self, seconds: float, api_key: int | None = None, node_id: int | None = None) -> None:
@@ -61,8 +69,8 @@ class FaultControls(Caller):
         It lasts until a call sets the latency to 0. All latencies that concern a request add up, and `delay_next` adds
         to them. The node carries out the requests at once. Raises ConfigError if `seconds` is negative.
         """
-        if seconds < 0:
-            raise ConfigError(f"seconds={seconds}: a latency of 0 or more is needed")
+        require_seconds("seconds", seconds)
+        _require_filter(api_key, node_id)
         self._call(lambda c: c.faults.set_latency(seconds, api_key, node_id))
 
     def throttle_next(self, api_key: int, throttle_ms: int, times: int = 1) -> None:
@@ -70,6 +78,8 @@ class FaultControls(Caller):
 
         The node does not serve the client's connection meanwhile.
         """
+        require_int("throttle_ms", throttle_ms, 0)
+        _require_requests(api_key, times)
         self._call(lambda c: c.faults.throttle(api_key, throttle_ms, times))
 
     def set_producer_quota(self, client_id: str | None, bytes_per_second: float | None) -> None:
@@ -78,7 +88,7 @@ class FaultControls(Caller):
         A client.id of None stands for every client.id without a quota of its own. A rate of None removes the quota.
         `clear_faults` leaves quotas as they are. Raises ConfigError for a rate of 0 or less.
         """
-        if bytes_per_second is not None and bytes_per_second <= 0:
+        if bytes_per_second is not None and not bytes_per_second > 0:
             raise ConfigError(f"bytes_per_second={bytes_per_second}: more than 0 is needed, or None for no quota")
         self._call(lambda c: c.quotas.set_producer_rate(client_id, bytes_per_second))
 
@@ -96,8 +106,8 @@ class FaultControls(Caller):
         counts the bytes from the node, and a response ends in the middle. Each further call counts from the cut before.
         Raises ConfigError if `nbytes` is negative.
         """
-        if nbytes < 0:
-            raise ConfigError(f"nbytes={nbytes}: 0 or more bytes are needed")
+        require_int("nbytes", nbytes, 0)
+        _require_filter(None, node_id)
         self._call(lambda c: c.faults.cut_after(nbytes, node_id, sent))
 
     def hold_markers(self) -> None:
@@ -114,6 +124,17 @@ class FaultControls(Caller):
     def clear_faults(self) -> None:
         """Removes every fault, except quotas and the effect of `hold_markers`."""
         self._call(lambda c: c.faults.clear())
+
+
+def _require_requests(api_key: int, times: int) -> None:
+    require_int("api_key", api_key)
+    require_int("times", times, 0)
+
+
+def _require_filter(api_key: int | None, node_id: int | None) -> None:
+    for name, value in (("api_key", api_key), ("node_id", node_id)):
+        if value is not None:
+            require_int(name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +179,8 @@ class TrafficControls(Caller):
         The node may not have answered the request yet. `where` is a further filter, which the cluster's thread calls.
         Raises TimeoutError after `timeout` seconds of real time, whatever the cluster's clock is.
         """
+        require_int("count", count, 1)
+        require_timeout("timeout", timeout)
         match = _match(api_key, node_id, topic)
 
         async def wait() -> LoggedRequest:

@@ -14,11 +14,12 @@ from typing import Any, Self, TypeVar
 
 from kafkabuf.broker import apis, schemas
 from kafkabuf.broker.acl_controls import AclControls
+from kafkabuf.broker.arguments import require_int, require_text
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.cluster.creation import create_topic
 from kafkabuf.broker.cluster.upkeep import compact, tick
-from kafkabuf.broker.configs.given import Value, with_values
+from kafkabuf.broker.configs.given import Value, texts_of, with_values
 from kafkabuf.broker.controls import FaultControls, TrafficControls
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.guards.limits import ConnectionLimits
@@ -27,7 +28,7 @@ from kafkabuf.broker.message_controls import MessageControls
 from kafkabuf.broker.node_controls import NodeControls
 from kafkabuf.broker.overview import OverviewControls
 from kafkabuf.clock import Clock, SystemClock
-from kafkabuf.errors import ClosedError, IllegalStateError, KafkaError
+from kafkabuf.errors import ClosedError, ConfigError, IllegalStateError, KafkaError
 
 T = TypeVar("T")
 
@@ -57,7 +58,8 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
     number of requests that `requests` can return.
 
     `config` sets more, under the names that Kafka's server.properties has: {"log.retention.ms": 1000}. Raises
-    ConfigError for a name that Kafka does not have, and for a setting that the cluster does not follow.
+    ConfigError for a name that Kafka does not have, for a setting that the cluster does not follow, and for an argument
+    of a wrong type or value.
     """
 
     def __init__(
@@ -85,6 +87,9 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
         config: Mapping[str, Value] | None = None,
         clock: Clock | None = None,
     ) -> None:
+        require_int("brokers", brokers, 1)
+        if data_dir is not None and not os.fspath(data_dir):
+            raise ConfigError("data_dir is empty: name a folder, or None to keep everything in memory")
         arguments = ClusterConfig(
             brokers=brokers,
             auto_create_topics=auto_create_topics,
@@ -92,12 +97,12 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
             retention_bytes=retention_bytes,
             max_message_bytes=max_message_bytes,
             host=host,
-            ports=tuple(ports) if ports is not None else None,
+            ports=None if ports is None else tuple(ports),
             verify_records=verify_records,
             transaction_version=transaction_version,
-            limits=limits or ConnectionLimits(),
-            security=security or Security(),
-            groups=groups or GroupSettings(),
+            limits=ConnectionLimits() if limits is None else limits,
+            security=Security() if security is None else security,
+            groups=GroupSettings() if groups is None else groups,
             request_log=request_log,
             data_dir=Path(data_dir) if data_dir is not None else None,
             replication_factor=min(brokers, 3) if replication_factor is None else replication_factor,
@@ -106,7 +111,7 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
             broker_session_timeout_ms=broker_session_timeout_ms,
             log_cleaner_backoff_ms=log_cleaner_backoff_ms,
         )
-        self._config = with_values(arguments, config) if config else arguments
+        self._config = arguments if config is None else with_values(arguments, config)
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -223,16 +228,20 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
         name: str,
         partitions: int = 1,
         replication_factor: int = -1,
-        configs: Mapping[str, str] | None = None,
+        configs: Mapping[str, Value] | None = None,
     ) -> None:
         """Creates a topic. A replication factor of -1 stands for the cluster's `replication_factor`.
 
         The broker acts on the configs of `LogConfig`, max.message.bytes, min.insync.replicas and
         unclean.leader.election.enable. Raises TopicExistsError, InvalidTopicError, InvalidPartitionsError,
-        InvalidReplicationFactorError or InvalidConfigError. One call may ask for more partitions than one request of a
+        InvalidReplicationFactorError or InvalidConfigError, and ConfigError for an argument of a wrong type. One call may ask for more partitions than one request of a
         client, which may create 9,999.
         """
-        self._await(create_topic(self._running(), name, partitions, replication_factor, configs or {}))
+        require_text("name", name)
+        require_int("partitions", partitions)
+        require_int("replication_factor", replication_factor)
+        texts = texts_of("configs", {} if configs is None else configs)
+        self._await(create_topic(self._running(), name, partitions, replication_factor, texts))
 
     def topics(self) -> dict[str, int]:
         """{name: number of partitions}, without Kafka's internal topics"""

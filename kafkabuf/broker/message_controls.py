@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from kafkabuf.broker.arguments import require_int, require_text, require_timeout
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.controls import Caller
 from kafkabuf.broker.log.decoding import ConsumerRecord, Decoder
@@ -29,6 +30,8 @@ _LISTED = 10
 
 
 class MessageControls(Caller):
+    """Every method raises ConfigError for an argument of a wrong type or value, such as a topic that is no str."""
+
     def messages(
         self, topic: str, partition: int | None = None, *, isolation_level: IsolationLevel = _COMMITTED
     ) -> Messages:
@@ -59,6 +62,8 @@ class MessageControls(Caller):
         time, whatever the cluster's clock is. The error says which records have arrived, and whether an open
         transaction holds records back.
         """
+        require_int("n", n)
+        require_timeout("timeout", timeout)
         reading = _Reading(self, topic, partition, isolation_level)
         deadline = time.monotonic() + timeout
         while reading.read_all() < n:
@@ -81,6 +86,8 @@ class MessageControls(Caller):
         partitions take turns. Raises UnknownTopicOrPartitionError if the topic is deleted meanwhile, or has no such
         partition.
         """
+        if timeout is not None:
+            require_timeout("timeout", timeout)
         reading = _Reading(self, topic, partition, isolation_level)
         self._running()
         reading.topic_exists()
@@ -92,6 +99,9 @@ class _Reading:
     while the cluster's thread runs a function for the call. `count` is the number of records so far."""
 
     def __init__(self, caller: Caller, topic: str, partition: int | None, isolation_level: IsolationLevel) -> None:
+        require_text("topic", topic)
+        if partition is not None:
+            require_int("partition", partition)
         if isolation_level not in _LEVELS:
             raise ConfigError(f"isolation_level={isolation_level!r}: one of {', '.join(_LEVELS)} is needed")
         self.count = 0

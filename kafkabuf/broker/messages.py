@@ -37,8 +37,8 @@ class Messages(list[ConsumerRecord]):
 
     def differences(self, expected: Iterable[Any], *, any_order: bool = False) -> list[str]:
         """What is wrong, a line each; empty if these are the expected records. With `any_order` each expected item
-        takes the first record that matches and that no earlier item has taken."""
-        expected = list(expected)
+        takes the first record that matches and that no earlier item has taken. Raises TypeError for a single item."""
+        expected = items_of(expected)
         return _unordered(self, expected) if any_order else _ordered(self, expected)
 
     def __eq__(self, other: object) -> bool:
@@ -63,6 +63,13 @@ class Messages(list[ConsumerRecord]):
         return Messages(item) if isinstance(item, list) else item
 
 
+def items_of(expected: Iterable[Any]) -> list[Any]:
+    """The expected items. Raises TypeError for a single item, such as a str, which is no list of its letters."""
+    if isinstance(expected, str | bytes | bytearray | memoryview | Mapping) or not isinstance(expected, Iterable):
+        raise TypeError(f"expected: a list of items is needed, found {type(expected).__name__}: put the item into []")
+    return list(expected)
+
+
 def matches(record: ConsumerRecord, item: Any) -> bool:
     """Whether a record is what a test expects: `Messages` says what the item may be."""
     return not any(True for _ in _mismatches(record, item))
@@ -85,14 +92,17 @@ def _wanted_fields(item: Any) -> dict[str, Any]:
     if not isinstance(item, Mapping):
         return {"value": item}
     if unknown := set(item) - {*_FIELDS}:
-        raise TypeError(f"a record has no field {min(unknown)!r}: its fields are {', '.join(_FIELDS)}")
+        raise TypeError(f"a record has no field {min(map(repr, unknown))}: its fields are {', '.join(_FIELDS)}")
     return dict(item)
 
 
 def _same(actual: Any, wanted: Any) -> bool:
-    if isinstance(wanted, str) and isinstance(actual, bytes):
-        wanted = wanted.encode()
-    return bool(actual == wanted)
+    return bool(actual == (_utf8(wanted) if isinstance(actual, bytes) else wanted))
+
+
+def _utf8(wanted: Any) -> Any:
+    """The UTF-8 of a str. A lone surrogate, which has none, becomes bytes that no UTF-8 contains."""
+    return wanted.encode(errors="surrogatepass") if isinstance(wanted, str) else wanted
 
 
 def _same_headers(actual: Sequence[tuple[str, bytes | None]], wanted: Any) -> bool:
@@ -100,10 +110,13 @@ def _same_headers(actual: Sequence[tuple[str, bytes | None]], wanted: Any) -> bo
         wanted = list(wanted.items())
     if not isinstance(wanted, list | tuple):
         return bool(actual == wanted)
-    return len(actual) == len(wanted) and all(
-        _same(name, expected[0]) and _same(value, expected[1])
-        for (name, value), expected in zip(actual, wanted, strict=True)
-    )
+    return len(actual) == len(wanted) and all(map(_same_header, actual, wanted))
+
+
+def _same_header(actual: tuple[str, bytes | None], wanted: Any) -> bool:
+    if not isinstance(wanted, list | tuple):
+        return bool(actual == wanted)
+    return len(wanted) == _PAIR and all(map(_same, actual, wanted))
 
 
 # ---- differences
@@ -169,8 +182,8 @@ def _changed(record: ConsumerRecord, item: Any) -> str:
 
 
 def _difference(name: str, actual: Any, wanted: Any) -> str:
-    if isinstance(wanted, str) and isinstance(actual, bytes):
-        wanted = wanted.encode()
+    if isinstance(actual, bytes):
+        wanted = _utf8(wanted)
     if isinstance(actual, bytes) and isinstance(wanted, bytes) and max(len(actual), len(wanted)) > _LONGEST:
         at = next((at for at, pair in enumerate(zip(actual, wanted, strict=False)) if pair[0] != pair[1]),
                   min(len(actual), len(wanted)))  # fmt: skip

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from kafkabuf.broker.arguments import require_seconds
 from kafkabuf.broker.controls import Caller
 from kafkabuf.errors import ConfigError
 
 
 class NodeControls(Caller):
+    """A method that gets a node's id raises ConfigError if the cluster has no such node."""
+
     def in_sync(self, topic: str, partition: int) -> tuple[int, ...]:
         """The nodes whose copies are in sync (the ISR)."""
         return self._ask(topic, partition, lambda p: p.isr)
@@ -25,29 +28,29 @@ class NodeControls(Caller):
 
     def stop_node(self, node_id: int) -> None:
         """Stops a node as an orderly shutdown does: other nodes lead its partitions before its connections are cut."""
-        self._await(self._running().nodes[node_id].stop())
+        self._await(self._running().node(node_id).stop())
 
     def kill_node(self, node_id: int) -> None:
         """Kills a node: its connections are cut in the middle of requests, and other nodes lead its partitions."""
-        self._await(self._running().nodes[node_id].kill())
+        self._await(self._running().node(node_id).kill())
 
     def start_node(self, node_id: int) -> None:
         """Brings a node back on its old port, with its old logs.
 
         The node cuts off the records that the leaders do not have, and leads only partitions without a leader.
         """
-        self._call(lambda c: c.nodes[node_id].start())
+        self._call(lambda c: c.node(node_id).start())
 
     def pause_node(self, node_id: int) -> None:
         """Makes a node stand still: it takes connections, but answers, fetches and notices nothing.
 
         After `broker_session_timeout_ms` other nodes lead its partitions.
         """
-        self._call(lambda c: c.nodes[node_id].pause())
+        self._call(lambda c: c.node(node_id).pause())
 
     def resume_node(self, node_id: int) -> None:
         """Lets a paused node go on. The node then answers the requests that came meanwhile."""
-        self._call(lambda c: c.nodes[node_id].resume())
+        self._call(lambda c: c.node(node_id).resume())
 
     def isolate_node(self, node_id: int, *, from_clients: bool = False) -> None:
         """Cuts a node off from the other nodes and the controller.
@@ -55,20 +58,19 @@ class NodeControls(Caller):
         The node goes on leading its partitions, as far as it knows. After `broker_session_timeout_ms` other nodes lead
         the partitions, too. With `from_clients` the node's clients do not hear from the node either.
         """
-        self._call(lambda c: c.nodes[node_id].isolate(from_clients))
+        self._call(lambda c: c.node(node_id).isolate(from_clients))
 
     def heal_node(self, node_id: int) -> None:
         """Ends an isolation: the node learns the changes that it has missed, and follows the leaders."""
-        self._call(lambda c: c.nodes[node_id].heal())
+        self._call(lambda c: c.node(node_id).heal())
 
     def set_replica_lag(self, node_id: int, seconds: float) -> None:
         """From now on delays every response that a node gets from the leaders that it follows.
 
         Raises ConfigError if `seconds` is negative.
         """
-        if seconds < 0:
-            raise ConfigError(f"seconds={seconds}: a lag of 0 or more is needed")
-        self._call(lambda c: c.nodes[node_id].lag_by(seconds))
+        require_seconds("seconds", seconds)
+        self._call(lambda c: c.node(node_id).lag_by(seconds))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Makes a node the leader. The leader epoch rises, and the old leader answers its parked requests.

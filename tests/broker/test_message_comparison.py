@@ -233,3 +233,31 @@ def test_failed_comparison_is_explained_by_pytest(pytester: pytest.Pytester, mon
             "E *At index 0 diff: 'a' != 'b'",
         ]
     )
+
+
+@pytest.mark.parametrize("header", [("h", b"1", b"more"), ("h",), (), "h1", None])
+def test_header_is_a_name_and_a_value(header: Any) -> None:
+    found = records(b"v", headers=[("h", b"1")])
+    assert found != [{"headers": [header]}]
+    assert len(found.differences([{"headers": [header]}])) == 2
+
+
+def test_lone_surrogate_is_no_value() -> None:
+    found = records(b"v")
+    assert found != ["\ud800"]
+    assert found.differences(["\ud800"]) == [
+        f"1 message, 1 expected {HEAD}",
+        r"! partition 0, offset 0: value is b'v', expected b'\xed\xa0\x80'",
+    ]
+    assert "\ud800" not in found
+
+
+def test_unknown_fields_of_any_type_are_named() -> None:
+    with pytest.raises(TypeError, match="no field 'x'"):
+        records(b"v").differences([{"x": 1, 5: 2}])
+
+
+@pytest.mark.parametrize("expected", ["one", b"one", {"value": b"one"}, None, 5])
+def test_single_item_is_no_list_of_items(kafkabuf_broker: EmbeddedCluster, expected: Any) -> None:
+    with pytest.raises(TypeError, match=r"put the item into \[\]"):
+        assert_messages(kafkabuf_broker, "t", expected)

@@ -38,7 +38,7 @@ from kafkabuf.broker.transactions import RETRY_SECONDS, Transaction, Transaction
 from kafkabuf.broker.waiting.slices import Slices
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import Clock, SystemClock
-from kafkabuf.errors import KafkaError, KafkaStorageError
+from kafkabuf.errors import ConfigError, KafkaError, KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
 
@@ -175,9 +175,15 @@ class Cluster:
     def _change_defaults(self) -> None:
         self.slices.run(self.catalogue.changing_defaults(), goes_on=True)
 
+    def node(self, node_id: int) -> Node:
+        """Raises ConfigError if there is no such node."""
+        if node_id not in self.nodes:
+            raise ConfigError(f"there is no node {node_id!r}: the cluster has nodes {', '.join(map(str, self.nodes))}")
+        return self.nodes[node_id]
+
     def cut_connections(self, node_id: int | None) -> int:
         """Cuts the connections to a node (None: to every node). Returns how many there were."""
-        nodes = self.nodes.values() if node_id is None else (self.nodes[node_id],)
+        nodes = self.nodes.values() if node_id is None else (self.node(node_id),)
         cut = [connection for node in nodes for connection in node.connections]
         for connection in cut:
             connection.abort()

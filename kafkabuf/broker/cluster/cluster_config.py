@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kafkabuf.broker.arguments import require_int, require_text
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.guards.limits import ConnectionLimits
 from kafkabuf.broker.guards.security import Security
 from kafkabuf.errors import ConfigError
 
 _POSITIVE = (
+    "brokers",
     "default_partitions",
     "min_insync_replicas",
     "replica_lag_time_max_ms",
@@ -19,6 +21,8 @@ _POSITIVE = (
     "log_cleaner_backoff_ms",
     "transaction_max_timeout_ms",
 )
+_PARTS = {"limits": ConnectionLimits, "security": Security, "groups": GroupSettings}
+_LAST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,23 +59,36 @@ class ClusterConfig:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.brokers < 1:
-            raise ConfigError(f"brokers={self.brokers}: a cluster has at least one node")
-        if self.ports is not None and len(self.ports) != self.brokers:
-            raise ConfigError(
-                f"{len(self.ports)} ports for {self.brokers} brokers: give a port for each broker, or no ports"
-            )
+        for name in _POSITIVE:
+            require_int(name, getattr(self, name), 1)
+        for name in ("max_message_bytes", "request_log"):
+            require_int(name, getattr(self, name), 0)
+        for name, kind in _PARTS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ConfigError(f"{name}: {kind.__name__} is needed, found {type(getattr(self, name)).__name__}")
+        if self.retention_bytes is not None:
+            require_int("retention_bytes", self.retention_bytes, -1)
+        require_int("replication_factor", self.replication_factor)
+        require_text("host", self.host)
+        if not self.host:
+            raise ConfigError("host is empty, which would open the cluster to the network: name an address")
+        self._check_ports()
         if not 1 <= self.replication_factor <= self.brokers:
             raise ConfigError(
                 f"replication_factor={self.replication_factor}: 1 to {self.brokers} (the number of brokers) is allowed"
             )
-        for name in _POSITIVE:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 1 is needed")
         if self.transaction_version not in (0, 1, 2):
-            raise ConfigError(f"transaction_version={self.transaction_version}: 0, 1 and 2 are known")
-        if self.request_log < 0:
-            raise ConfigError(f"request_log={self.request_log}: 0 and above are allowed")
+            raise ConfigError(f"transaction_version={self.transaction_version!r}: 0, 1 and 2 are known")
+
+    def _check_ports(self) -> None:
+        if self.ports is None:
+            return
+        if len(self.ports) != self.brokers:
+            raise ConfigError(
+                f"{len(self.ports)} ports for {self.brokers} brokers: give a port for each broker, or no ports"
+            )
+        for port in self.ports:
+            require_int("ports", port, 0, _LAST_PORT)
 
     @property
     def session_timeout(self) -> float:

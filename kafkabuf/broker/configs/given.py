@@ -58,10 +58,7 @@ def with_values(config: ClusterConfig, given: Mapping[str, Value]) -> ClusterCon
     changes: dict[str | None, dict[str, Any]] = {}
     defaults = dict(config.topic_defaults)
     fields_by_name = {name: (part, field, value) for name, part, field, value in _settings(config)}
-    for name, raw in given.items():
-        text = printed(raw) if isinstance(raw, bool | int | float | str) else None
-        if text is None:
-            raise ConfigError(f"config: {name}={raw!r}: a text, a number or a bool is needed")
+    for name, text in texts_of("config", given).items():
         if name in fields_by_name:
             part, field, present = fields_by_name[name]
             value = _read(name, text)
@@ -75,6 +72,18 @@ def with_values(config: ClusterConfig, given: Mapping[str, Value]) -> ClusterCon
         if part is not None:
             config = replace(config, **{part: replace(getattr(config, part), **values)})
     return replace(config, topic_defaults=defaults, **changes.get(None, {}))
+
+
+def texts_of(argument: str, given: Mapping[str, Value]) -> dict[str, str]:
+    """{name: value as a text}. Raises ConfigError for a mapping of other objects."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{argument}: a mapping of Kafka's names is needed, found {type(given).__name__}")
+    for name, value in given.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"{argument}: {name!r} is no name of a setting: a str is needed")
+        if not isinstance(value, bool | int | float | str):
+            raise ConfigError(f"{argument}: {name}={value!r}: a text, a number or a bool is needed")
+    return {name: printed(value) for name, value in given.items()}
 
 
 def _settings(config: ClusterConfig) -> Iterator[tuple[str, str | None, str, Any]]:
