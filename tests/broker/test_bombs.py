@@ -79,6 +79,14 @@ def test_six_mebibytes_of_json_in_one_batch_are_verified_and_looked_up(name: str
     assert log.newest() == (len(rows) - 1, NOW + len(rows) - 1, 0)
 
 
+@pytest.mark.parametrize("name", CODECS)
+def test_batch_is_looked_up_after_max_message_bytes_was_lowered(name: str) -> None:
+    count, log = 6_000, PartitionLog()
+    append(log, packed(name, records_of([b"x" * 1_000] * count), count))
+    assert log.offset_at(NOW + 7, max_message_bytes=1_000) == (7, NOW + 7, 0)
+    assert log.newest(max_message_bytes=1_000) == (count - 1, NOW + count - 1, 0)
+
+
 def test_json_in_one_batch_passes_a_cluster_that_verifies_records(rows: list[bytes]) -> None:
     data = packed("gzip", records_of(rows), len(rows))
     with EmbeddedCluster(verify_records=True) as cluster, RawClient(cluster.bootstrap_servers) as client:

@@ -4,10 +4,10 @@ cleaning. The cleaner also compresses the records that it keeps.
 Otherwise the broker stores and serves a magic 2 batch as the client compressed it.
 
 What a batch may cost is bounded by its topic and by memory, not by its compression ratio, which is high for JSON. The
-records of a batch may take 32 times the topic's max.message.bytes (32 MiB by default), however small they were
-compressed. gzip, and snappy in blocks, are unpacked piece by piece. lz4, zstd and a block of snappy are unpacked at
-once, into at most 48 MiB, or eight times the bytes that the client has sent. A frame or block that announces more is
-refused before it is unpacked.
+records of a batch may take 32 times the topic's max.message.bytes, however small they were compressed, and always 32
+MiB: a batch from before the setting was lowered is read too. gzip, and snappy in blocks, are unpacked piece by piece.
+lz4, zstd and a block of snappy are unpacked at once, into at most 48 MiB, or eight times the bytes that the client has
+sent. A frame or block that announces more is refused before it is unpacked.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 # How many times max.message.bytes the records of a batch may take.
 _GROWTH = 32
+_ALWAYS = 32 * 1024 * 1024
 # What is unpacked at once may take so many bytes, or so many times the compressed bytes.
 _MEMORY = 48 * 1024 * 1024
 _MEMORY_RATIO = 8
@@ -50,7 +51,7 @@ _LZ4_AS_IT_IS = 1 << 31
 
 def max_unpacked(codec: int, size: int, max_message_bytes: int) -> int:
     """The most bytes that `size` compressed bytes may become, in a topic with this max.message.bytes."""
-    most = _GROWTH * max(size, max_message_bytes)
+    most = max(_ALWAYS, _GROWTH * max(size, max_message_bytes))
     return min(most, _at_once(size)) if codec in (LZ4, ZSTD) else most
 
 
