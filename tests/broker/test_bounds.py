@@ -148,6 +148,21 @@ def test_others_are_served_while_topics_come_and_go(short_slices: None) -> None:
         world.close()
 
 
+def test_others_are_served_while_markers_are_written(world: World, short_slices: None) -> None:
+    """Another client sees the log grow."""
+    world.cluster.create_topic("t", 1)
+    marker = {"producer_id": 1, "producer_epoch": 0, "coordinator_epoch": 0, "transaction_result": False}
+    markers = [{**marker, "topics": [{"name": "t", "partition_indexes": [0] * 100}]}] * 100
+    end = [{"name": "t", "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]}]
+    world.client.send(m.WRITE_TXN_MARKERS, 1, markers=markers)
+    seen = {0}
+    while max(seen) < 10_000:
+        seen.add(world.bystander.ask(m.LIST_OFFSETS, 5, topics=end).topics[0].partitions[0].offset)
+    assert len(seen) > 3
+    answer = world.client.receive(m.WRITE_TXN_MARKERS, 1)
+    assert {part.error_code for marker in answer.markers for part in marker.topics[0].partitions} == {0}
+
+
 def test_two_requests_for_one_topic_create_it_once(world: World) -> None:
     """The second request comes while the first is carried out, and then finds the topic. So does a deletion."""
     world.client.send(m.CREATE_TOPICS, 7, **creation([("t", 9000)]))

@@ -7,6 +7,7 @@ Deviation: the cluster's own coordinator does not send this request. It writes i
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
@@ -14,35 +15,38 @@ from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.broker.log.control import Marker
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import KafkaError
 from kafkabuf.protocol.messages import WRITE_TXN_MARKERS, RequestHeader
 
 
 @api(WRITE_TXN_MARKERS, 1, 1, own_errors=True)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_write_all(node, header, request), goes_on=True)
+
+
+def _write_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     code, rights = node.cluster.faults.take_error(WRITE_TXN_MARKERS), rights_of(header)
     if not code and not rights.allows(Operation.ALTER, ResourceType.CLUSTER):
         code = rights.code(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-    return {"markers": [_write_all(node, requested, code) for requested in request.markers]}
+    markers = []
+    for requested in request.markers:
+        markers.append((yield from _write_marker(node, requested, code)))
+    return {"markers": markers}
 
 
-def _write_all(node: Node, requested: Any, code: int) -> dict[str, Any]:
+def _write_marker(node: Node, requested: Any, code: int) -> Work[dict[str, Any]]:
     marker = Marker(
         requested.producer_id, requested.producer_epoch, requested.coordinator_epoch, requested.transaction_result
     )
-    return {
-        "producer_id": requested.producer_id,
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {"partition_index": index, "error_code": code or _write(node, topic.name, index, marker)}
-                    for index in topic.partition_indexes
-                ],
-            }
-            for topic in requested.topics
-        ],
-    }
+    topics = []
+    for topic in requested.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            partitions.append({"partition_index": index, "error_code": code or _write(node, topic.name, index, marker)})
+            yield
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"producer_id": requested.producer_id, "topics": topics}
 
 
 def _write(node: Node, topic: str, index: int, marker: Marker) -> int:
