@@ -103,6 +103,21 @@ def test_restart_keeps_topics_records_and_offsets(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "node-1").iterdir() if path.is_dir()] == []
 
 
+def test_restart_reads_the_journal_as_often_for_many_topics_as_for_one(tmp_path: Path) -> None:
+    """A look at the journal for each topic would take minutes for thousands of topics."""
+
+    def looks(count: int) -> int:
+        with EmbeddedCluster(data_dir=tmp_path / str(count)) as cluster:
+            for number in range(count):
+                cluster.create_topic(f"t{number}", 2)
+        with mock.patch.object(Journal, "find", autospec=True, side_effect=Journal.find) as find:
+            with EmbeddedCluster(data_dir=tmp_path / str(count)) as cluster:
+                assert cluster.topics() == {f"t{number}": 2 for number in range(count)}
+        return find.call_count
+
+    assert looks(1) == looks(9)
+
+
 def test_restart_recognizes_a_repeated_batch(tmp_path: Path) -> None:
     with running(tmp_path) as (cluster, client):
         cluster.create_topic("t")

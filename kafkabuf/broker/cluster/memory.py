@@ -19,6 +19,7 @@ new leader epoch at a restart, so that no epoch comes twice, even if the journal
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -82,11 +83,12 @@ class ClusterMemory:
         return new
 
     def topics(self) -> Iterator[KeptTopic]:
+        states: defaultdict[str, dict[int, tuple[int, tuple[int, ...]]]] = defaultdict(dict)
+        for (name, index), (_, epoch, isr) in self._journal.find("partition"):
+            states[str(name)][int(index)] = epoch, tuple(isr)
         for (name,), kept in self._journal.find("topic"):
-            partitions = self._journal.find("partition", str(name))
-            states = {int(index): (epoch, tuple(isr)) for (index,), (_, epoch, isr) in partitions}
             replicas = [tuple(nodes) for nodes in kept["replicas"]]
-            yield KeptTopic(str(name), UUID(kept["id"]), kept["configs"], replicas, states)
+            yield KeptTopic(str(name), UUID(kept["id"]), kept["configs"], replicas, states[str(name)])
 
     def groups(self) -> Iterator[tuple[str, Key, Any]]:
         """(group, key, value) as `keep_group` kept them."""
