@@ -103,7 +103,7 @@ test-spark-wheels: java build  ## Run Spark jobs on executors that have nothing 
 simulate: build  ## Run producers against embedded nodes in virtual time, under random trouble: SEEDS (1000); ARGS: --help
 	@$(BIN)/python -m tests.virtual --seeds $(SEEDS) $(ARGS)
 
-fuzz: build  ## Give the broker hostile requests for FUZZ_SECONDS (60); faults are kept in build/fuzz (ARGS: --requests 1000000)
+fuzz: build  ## Give the broker hostile requests for FUZZ_SECONDS (60); faults are kept in build/fuzz (ARGS: --workers 2)
 	@$(BIN)/python -m tests.hostile.fuzz_requests --seconds $(FUZZ_SECONDS) $(ARGS)
 	@if $(BIN)/python -c "import atheris" 2>/dev/null; then \
 		$(BIN)/python -m tests.hostile.fuzz_requests --atheris --seconds $(FUZZ_SECONDS); fi

@@ -8,7 +8,7 @@ in each run of the generation (fuzz_runs.py).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,24 +27,27 @@ _BITS = {"b": 8, "h": 16, "i": 32, "q": 64, "B": 8, "H": 16, "I": 32, "?": 8}
 _FRAMES = corpus()
 _WITH_FIELDS = [frame for frame in _FRAMES if fuzz_wire.read(frame) is not None]
 _SIZES = (1_000, 10_000, 100_000, MAX_REQUEST, MAX_REQUEST)
+# How often the partitions of one lookup are named.
+_NAMED = (*[1] * 30, *[2] * 10, *[100] * 6, 1_000, 1_000, 10_000)
 _CODECS = tuple(fuzz_values.CODECS)
 # Sizes of the topics that the fuzzer makes in good faith: most must be small, for the sake of the next requests.
-_PARTITIONS = (1, 1, 1, 2, 3, 50, 1_000, 2_000, 10_000, 20_000, 100_000, 2**31 - 1, 0, -1, -2)
+_PARTITIONS = (1, 1, 1, 2, 3, 50, 100_000, 2**31 - 1, 0, -1, -2)
+_MANY_PARTITIONS = (1_000, 2_000, 10_000, 20_000)
 
 Draw = Callable[["Cases"], Case]
 
 
 class Cases:
-    """Draws one request after the other. `topic_ids` are the ids of topics that exist."""
+    """Draws one request after the other. `topic_ids` are the ids of topics that exist. `weights`: how often each draw
+    comes, in the place of the usual weights of the kind of world."""
 
-    def __init__(self, generator: random.Random, kind: str) -> None:
+    def __init__(self, generator: random.Random, kind: str, weights: Mapping[Draw, float] | None = None) -> None:
         self._random = generator
         # Folders and files of thousands of partitions take a disk seconds, whoever makes them.
         self._many = (200, 500) if kind == "folder" else (1_000, 5_000, 19_990)
+        self._large = 0.02 if kind == "folder" else 0.3
         self.topic_ids: Sequence[bytes] = ()
-        weights = _WEIGHTS_OF_SASL if kind == "sasl" else _WEIGHTS
-        if kind == "folder":
-            weights = {**weights, Cases.few_descriptors: 2}
+        weights = weights or _weights(kind)
         self._draws, self._weights = list(weights), list(weights.values())
 
     def next(self) -> Case:
@@ -152,9 +155,9 @@ class Cases:
         if self._random.random() < 0.1:
             name = fuzz_values.name(self._random)
         topic: dict[str, Any] = {"name": name, "num_partitions": 1, "replication_factor": 1}
-        topic |= {"assignments": [], "configs": [], "count": self._random.choice(_PARTITIONS)}
+        topic |= {"assignments": [], "configs": [], "count": self._partitions()}
         if self._random.random() < 0.2:
-            topic["num_partitions"] = self._random.choice(_PARTITIONS)
+            topic["num_partitions"] = self._partitions()
         if self._random.random() < 0.1:
             topic["replication_factor"] = fuzz_values.integer(self._random, 16)
         if self._random.random() < 0.2:
@@ -168,6 +171,9 @@ class Cases:
         values: dict[str, Any] = {"topics": [topic], "topic_names": [name], "timeout": 1000}
         values["allow_auto_topic_creation"] = True
         return _case(key, version, **values, validate_only=self._random.random() < 0.1)
+
+    def _partitions(self) -> int:
+        return self._random.choice(_MANY_PARTITIONS if self._random.random() < self._large else _PARTITIONS)
 
     def many_topics(self) -> Case:
         """Very many topics at once, which exist or not."""
@@ -239,7 +245,7 @@ class Cases:
         plain = fuzz_wire.read(frame)
         assert plain is not None
         (topic,) = plain.tree["topics"]
-        topic["partitions"] = Repeated(topic["partitions"][0], self._random.choice((1, 1, 1, 2, 100, 1_000, 10_000)))
+        topic["partitions"] = Repeated(topic["partitions"][0], self._random.choice(_NAMED))
         return Case(fuzz_wire.write(plain))
 
     # ---- authentication
@@ -259,17 +265,24 @@ class Cases:
         return Case(frame, "refused" if mechanism in ("PLAIN", "OAUTHBEARER") else "", mechanism)
 
 
+# Of a thousand requests. One of many topics costs as much as a thousand others, and one of arrays as fifty.
 _WEIGHTS: dict[Draw, float] = {
-    Cases.mutations: 25,
-    Cases.fields: 50,
-    Cases.topics: 8,
-    Cases.records: 8,
-    Cases.lookups: 5,
-    Cases.arrays: 2,
-    Cases.nested: 1,
+    Cases.fields: 540,
+    Cases.mutations: 275,
+    Cases.topics: 80,
+    Cases.records: 60,
+    Cases.lookups: 35,
+    Cases.arrays: 6,
+    Cases.nested: 4,
     Cases.many_topics: 0.2,
 }
 _WEIGHTS_OF_SASL: dict[Draw, float] = {Cases.mutations: 30, Cases.fields: 20, Cases.tokens: 30, Cases.passwords: 20}
+
+
+def _weights(kind: str) -> Mapping[Draw, float]:
+    if kind == "sasl":
+        return _WEIGHTS_OF_SASL
+    return {**_WEIGHTS, Cases.few_descriptors: 20} if kind == "folder" else _WEIGHTS
 
 
 def _numbered(item: Any, place: Place) -> Any:

@@ -60,33 +60,53 @@ class Largest(NamedTuple):
     request: str = "none"
 
 
+class Total(NamedTuple):
+    """Some of the requests. `waited`: the seconds that others waited in all."""
+
+    requests: int = 0
+    waited: float = 0.0
+    wait: Largest = Largest()
+    memory: Largest = Largest()
+
+    def joined(self, more: Total) -> Total:
+        return Total(
+            self.requests + more.requests,
+            self.waited + more.waited,
+            max(self.wait, more.wait),
+            max(self.memory, more.memory),
+        )
+
+
 @dataclass
 class Summary:
-    """`apis`: by name the number of requests, the seconds that others waited in all, and the longest wait. `repeated`:
-    the requests with a fault that is known."""
+    """`parts`: by ("world", its kind), ("origin", its name) and ("API", its name). `repeated`: the requests with a
+    fault that is known."""
 
     requests: int = 0
     repeated: int = 0
     wait: Largest = field(default_factory=Largest)
     memory: Largest = field(default_factory=Largest)
-    apis: dict[str, tuple[int, float, float]] = field(default_factory=dict)
+    parts: dict[tuple[str, str], Total] = field(default_factory=dict)
 
-    def add(self, case: Case, wait: float, memory: int) -> None:
+    def add(self, world: str, case: Case, wait: float, memory: int) -> None:
         name = _name(case.api_key)
         request = f"{name}, {len(case.frame)} bytes, {case.origin}"
+        one = Total(1, wait, Largest(wait, request), Largest(memory, request))
         self.requests += 1
-        self.wait = max(self.wait, Largest(wait, request))
-        self.memory = max(self.memory, Largest(memory, request))
-        count, total, longest = self.apis.get(name, (0, 0.0, 0.0))
-        self.apis[name] = count + 1, total + wait, max(longest, wait)
+        self.wait, self.memory = max(self.wait, one.wait), max(self.memory, one.memory)
+        for part in (("world", world), ("origin", case.origin), ("API", name)):
+            self._join(part, one)
 
     def join(self, more: Summary) -> None:
         self.requests += more.requests
         self.repeated += more.repeated
         self.wait, self.memory = max(self.wait, more.wait), max(self.memory, more.memory)
-        for name, (count, total, longest) in more.apis.items():
-            before = self.apis.get(name, (0, 0.0, 0.0))
-            self.apis[name] = before[0] + count, before[1] + total, max(before[2], longest)
+        for part, total in more.parts.items():
+            self._join(part, total)
+
+    def _join(self, part: tuple[str, str], total: Total) -> None:
+        before = self.parts.get(part)
+        self.parts[part] = total if before is None else before.joined(total)
 
 
 def _name(api_key: int) -> str:
@@ -103,10 +123,13 @@ def describe(summary: Summary) -> str:
     )
 
 
-def slowest(summary: Summary) -> str:
-    worst = sorted(summary.apis.items(), key=lambda item: -item[1][2])[:5]
-    parts = [
-        f"{name} {longest * 1000:.0f} ms ({total / count * 1000:.2f} ms on average)"
-        for name, (count, total, longest) in worst
-    ]
-    return f"the slowest APIs: {', '.join(parts)}"
+def table(summary: Summary) -> str:
+    """Of each world, origin and API: the requests, the longest wait and the largest memory."""
+    lines = [f"{'':33}{'requests':>10}{'mean ms':>9}{'longest':>9}{'MiB':>5}"]
+    for (what, name), total in sorted(
+        summary.parts.items(), key=lambda item: (item[0][0] == "API", item[0][0], -item[1].requests)
+    ):
+        mean, longest = total.waited / total.requests * 1000, total.wait.value * 1000
+        mib = total.memory.value / (1 << 20)
+        lines.append(f"{what:7}{name:26}{total.requests:>10}{mean:>9.2f}{longest:>9.1f}{mib:>5.0f}")
+    return "\n".join(lines)

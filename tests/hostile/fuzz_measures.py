@@ -69,7 +69,7 @@ class Log(logging.Handler):
             return
         if record.exc_info and record.exc_info[1] is not None:
             self.error = record.exc_info[1]
-        elif any(not character.isprintable() for character in text):
+        elif not text.isprintable():
             self.error = FuzzError("log", f"a line of the log has characters that no line should have: {text[:200]!r}")
         elif record.levelno >= logging.ERROR and "descriptor" not in text and "Too many open files" not in text:
             self.error = FuzzError("log", f"an error is logged: {text[:300]}")

@@ -1,7 +1,7 @@
 """Fuzzing of the request path: the broker answers any request or closes the connection, at a bounded cost.
 
 python -m tests.hostile.fuzz_requests --seconds 60     half of `make fuzz`: requests that know their schema
-python -m tests.hostile.fuzz_requests --requests 1000000
+python -m tests.hostile.fuzz_requests --requests 1000000 --workers 2
 python -m tests.hostile.fuzz_requests --atheris        the other half: libFuzzer looks for bytes that reach new code
 python -m tests.hostile.fuzz_requests --input FILE     runs again what the fuzzer left in build/fuzz
 python -m tests.hostile.fuzz_requests --renew          rewrites the corpus, after APIs or versions were added
@@ -15,25 +15,29 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 # The fuzzer leaves faults here, and libFuzzer the inputs that reach new code.
 _FOLDER = Path("build/fuzz")
+_SECONDS = 60
 
 
-def fuzz(seconds: float, requests: int | None, seed: int, world: str) -> int:
-    """Returns the exit status: 1 if there is a fault."""
+def fuzz(seconds: float, requests: int, seed: int, world: str, workers: int) -> int:
+    """Returns the exit status: 1 if there is a fault. Ctrl-C ends the run early."""
     from tests.hostile import fuzz_faults, fuzz_runs
 
     began = time.monotonic()
     fuzz_runs.warm()
-    options = fuzz_runs.Options(_FOLDER, seed, world, requests or 10**12, 1e9 if requests else seconds)
-    supervisor = fuzz_runs.Supervisor(options)
-    supervisor.run()
+    supervisor = fuzz_runs.Supervisor(fuzz_runs.Options(_FOLDER, seed, world, requests, seconds, workers))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's process in the background ignores it
+    with suppress(KeyboardInterrupt):
+        supervisor.run()
+    print(fuzz_faults.table(supervisor.summary))
     print(f"{fuzz_faults.describe(supervisor.summary)}, {time.monotonic() - began:.0f} s")
-    print(fuzz_faults.slowest(supervisor.summary))
     repeated, unconfirmed = supervisor.summary.repeated, supervisor.unconfirmed
     print(f"{len(supervisor.faults)} faults, found again {repeated} times; {unconfirmed} suspicions did not come true")
     return 1 if supervisor.faults else 0
@@ -108,8 +112,9 @@ def renew() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile.fuzz_requests", description="Fuzz the request path.")
-    parser.add_argument("--seconds", type=int, default=60, help="how long (default %(default)s)")
-    parser.add_argument("--requests", type=int, help="how many requests, however long they take")
+    parser.add_argument("--seconds", type=int, help="how long (default 60, or as long as the requests take)")
+    parser.add_argument("--requests", type=int, help="how many requests at most")
+    parser.add_argument("--workers", type=int, default=1, help="how many processes at once (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the requests (default %(default)s)")
     parser.add_argument("--world", default="", help="only this kind: memory, folder, three or sasl")
     parser.add_argument("--atheris", action="store_true", help="let libFuzzer make the requests")
@@ -122,9 +127,10 @@ def main() -> int:
     elif arguments.input:
         return run_again(arguments.input)
     elif arguments.atheris:
-        fuzz_with_atheris(arguments.seconds)
+        fuzz_with_atheris(arguments.seconds or _SECONDS)
     else:
-        return fuzz(arguments.seconds, arguments.requests, arguments.seed, arguments.world)
+        seconds = arguments.seconds or (10**9 if arguments.requests else _SECONDS)
+        return fuzz(seconds, arguments.requests or 10**12, arguments.seed, arguments.world, arguments.workers)
     return 0
 
 

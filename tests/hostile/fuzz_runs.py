@@ -1,9 +1,9 @@
 """Runs of the fuzzer of requests, each in a process of its own, so that a request may crash its process or hang it.
 
-A generation is some hundred requests to one world (fuzz_worlds.py), drawn from the seed and the generation's number. A
-worker runs one generation after the other, and ends at the first fault. The supervisor confirms the fault: it runs the
-request again alone, and if that does no harm, all requests of the generation. A measurement must be too large three
-times. The next worker goes on with the next generation.
+A generation is up to a thousand requests to one world (fuzz_worlds.py), drawn from the seed and the generation's
+number. A worker runs one generation after the other, and ends at the first fault. The supervisor confirms the fault: it
+runs the request again alone, and if that does no harm, all requests of the generation. A measurement must be too large
+three times. Another process goes on with the next generation. Of two workers, one runs the even generations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,14 @@ _END_SECONDS = 30.0 * (5 if SANITIZED else 1)
 _BUSY = 5
 _HUGE = 1 << 30
 _POLL_SECONDS = 0.05
+_SAY_SECONDS = 30.0
 _ATTEMPTS = 3
 _SHRINK_SECONDS = 15.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 # In a replay, in the place of the number of the generation: the last request is served.
 _LAST = 1
+# The file with the requests of a replay.
+_REPLAYED = "replayed"
 _fork = multiprocessing.get_context("fork")
 
 
@@ -112,7 +115,8 @@ def _seeded_ids(seed: str) -> None:
 
 
 def _work(options: Options, first: int, until: int, progress: _Progress, pipe: Connection) -> None:
-    """Run generations until the requests or the seconds are spent. Sends a Summary for each, or a fault."""
+    """Run every so-manieth generation until the requests or the seconds are spent. Sends a Summary for each, or a
+    fault."""
     sent, number = 0, first
     while sent < until and time.monotonic() < options.deadline:
         summary = Summary()
@@ -122,7 +126,7 @@ def _work(options: Options, first: int, until: int, progress: _Progress, pipe: C
             pipe.send((summary, *_fault_of(error)))
             return
         pipe.send((summary, "", ""))
-        sent, number = sent + summary.requests, number + 1
+        sent, number = sent + summary.requests, number + options.workers
 
 
 def _run_generation(options: Options, number: int, most: int, progress: _Progress, summary: Summary) -> None:
@@ -139,7 +143,7 @@ def _run_generation(options: Options, number: int, most: int, progress: _Progres
         case = cases.next()
         progress.serve(number, case)
         try:
-            summary.add(case, *target.serve(case))
+            summary.add(kind, case, *target.serve(case))
         except Exception as error:
             if Fault(kind, *_fault_of(error), [case]).signature not in options.known:
                 raise
@@ -182,23 +186,24 @@ def _replay(world: str, cases: list[Case], finish: str, progress: _Progress, pip
 @dataclass
 class Options:
     """`world`: the kind of all worlds, "" for each in turn. `requests` and `seconds`: the first that is reached ends
-    the run. `folder` gets the faults. A worker passes over faults that are `known`."""
+    the run. `workers` run at once. `folder` gets the faults. A worker passes over faults that are `known`."""
 
     folder: Path
     seed: int = 0
     world: str = ""
     requests: int = 10**12
     seconds: float = 1e9
+    workers: int = 1
     say: Callable[[str], None] = lambda text: print(text, flush=True)
     deadline: float = field(init=False, default=0.0)
     known: set[tuple[str, ...]] = field(init=False, default_factory=set)
 
 
 class Child:
-    """A forked process that somebody watches."""
+    """A forked process that somebody watches. It writes its requests to the file `path`."""
 
-    def __init__(self, folder: Path, function: Callable[..., None], *arguments: Any) -> None:
-        self.progress = _Progress(folder / "running")
+    def __init__(self, path: Path, function: Callable[..., None], *arguments: Any) -> None:
+        self.progress = _Progress(path)
         self.pipe, theirs = _fork.Pipe(duplex=False)
         self.process = _fork.Process(target=_run_child, args=(function, arguments, self.progress, theirs), daemon=True)
         self.process.start()
@@ -251,6 +256,8 @@ class Child:
 
 def _run_child(function: Callable[..., None], arguments: tuple[Any, ...], *more: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # While objects are frozen, the broker leaves the collector to the user (broker/waiting/slices.py).
+    gc.unfreeze()
     _give_memory_back()
     function(*arguments, *more)
 
@@ -260,6 +267,58 @@ def _give_memory_back() -> None:
     library = ctypes.CDLL(None)
     for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
         library.mallopt(parameter, 1 << 20)
+
+
+class _Worker:
+    """A process that runs generations, and after a fault another one."""
+
+    def __init__(self, options: Options, number: int) -> None:
+        self._options = options
+        self.path = options.folder / f"running-{number}"
+        self._next = number
+        self._left = options.requests // options.workers + (number < options.requests % options.workers)
+        self.child: Child | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Go on with the next generation, if requests and time are left."""
+        self.child = None
+        if self._left > 0 and time.monotonic() < self._options.deadline:
+            self.child = Child(self.path, _work, self._options, self._next, self._left)
+
+    def look(self, summary: Summary) -> Fault | None:
+        """Take what the process reports. Returns the fault that ended it. Without a child it has ended well."""
+        child = self.child
+        assert child is not None
+        try:
+            while child.pipe.poll():
+                report, kind, text = child.pipe.recv()
+                self._count(summary, report)
+                if kind:
+                    child.process.join()
+                    return self._fault(child, kind, text)
+            overdue = child.overdue()
+        except EOFError:
+            overdue = child.died()
+            if child.process.exitcode == 0:
+                self.child = None
+                return None
+        if overdue is None:
+            return None
+        fault = self._fault(child, *overdue)
+        self._count(summary, Summary(len(fault.cases)))
+        return fault
+
+    def _count(self, summary: Summary, report: Summary) -> None:
+        summary.join(report)
+        self._left -= report.requests
+
+    def _fault(self, child: Child, kind: str, text: str) -> Fault:
+        options = self._options
+        generation, _, ending = child.progress.get()
+        self._next = generation + options.workers
+        world = options.world or WORLDS[generation % len(WORLDS)]
+        return Fault(world, kind, text, child.progress.cases(), f"{options.seed}/{generation}" * ending)
 
 
 class Supervisor:
@@ -278,41 +337,16 @@ class Supervisor:
         options.folder.mkdir(parents=True, exist_ok=True)
         began = self._said = time.monotonic()
         options.deadline = began + options.seconds
-        generation = 0
-        while self.summary.requests < options.requests and time.monotonic() < options.deadline:
-            generation, fault = self._run_worker(generation)
-            if fault is not None:
-                self._judge(fault, time.monotonic() - began)
-        (options.folder / "running").unlink(missing_ok=True)
-
-    def _run_worker(self, first: int) -> tuple[int, Fault | None]:
-        """Run generations; returns the next number, and the fault that ended the worker."""
-        options = self._options
-        child = Child(options.folder, _work, options, first, options.requests - self.summary.requests)
-        killed = True
-        while True:
-            try:
-                if child.pipe.poll(_POLL_SECONDS):
-                    summary, kind, text = child.pipe.recv()
-                    self.summary.join(summary)
-                    self._report()
-                    if not kind:
-                        continue
-                    child.process.join()
-                    killed = False
-                    break
-                if (overdue := child.overdue()) is not None:
-                    kind, text = overdue
-                    break
-            except EOFError:
-                kind, text = child.died()
-                if child.process.exitcode == 0:
-                    return child.progress.get()[0] + 1, None
-                break
-        generation, _, ending = child.progress.get()
-        world, cases = options.world or WORLDS[generation % len(WORLDS)], child.progress.cases()
-        self.summary.requests += len(cases) * killed
-        return generation + 1, Fault(world, kind, text, cases, f"{options.seed}/{generation}" * ending)
+        workers = [_Worker(options, number) for number in range(options.workers)]
+        while busy := [(worker, worker.child) for worker in workers if worker.child is not None]:
+            wait([child.pipe for _, child in busy], _POLL_SECONDS)
+            for worker, _ in busy:
+                if (fault := worker.look(self.summary)) is not None:
+                    self._judge(fault, time.monotonic() - began)
+                    worker.start()
+            self._report()
+        for path in (*(worker.path for worker in workers), options.folder / _REPLAYED):
+            path.unlink(missing_ok=True)
 
     def _judge(self, fault: Fault, seconds: float) -> None:
         if fault.signature in self.faults:
@@ -331,7 +365,7 @@ class Supervisor:
         self._options.say(f"{path}: after {seconds:.0f} s, {fault.api} ({confirmed.world}, {sent}): {confirmed.text}")
 
     def _report(self) -> None:
-        if time.monotonic() - self._said > 20:
+        if time.monotonic() - self._said > _SAY_SECONDS:
             self._said = time.monotonic()
             self._options.say(describe(self.summary))
 
@@ -353,7 +387,7 @@ def warm() -> None:
 
 def outcome(fault: Fault, cases: list[Case], folder: Path) -> tuple[str, str]:
     """(kind, text) of the fault that a new run of the cases shows; ("", "") if it shows none."""
-    child = Child(folder, _replay, fault.world, cases, fault.finish)
+    child = Child(folder / _REPLAYED, _replay, fault.world, cases, fault.finish)
     while True:
         try:
             if child.pipe.poll(_POLL_SECONDS):

@@ -6,7 +6,8 @@ folder   a node with a data_dir. Each topic has its folders, nothing else has, a
          same topics and records, also after links were planted in the folder
 sasl     a node whose clients authenticate
 
-No node listens: the fuzzer connects socket pairs. The clusters' clock is manual.
+No node listens: the fuzzer connects socket pairs. The clusters' clock is manual. Only a slice of long work ends by the
+machine's clock: its length is what the fuzzer measures.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.internal.topics import INTERNAL_TOPICS
-from kafkabuf.clock import ManualClock
+from kafkabuf.broker.waiting.slices import Slices
+from kafkabuf.clock import ManualClock, SystemClock
 from kafkabuf.errors import KafkaError, KafkaStorageError
 
 KINDS = ("memory", "folder", "three", "sasl")
@@ -36,12 +38,23 @@ KINDS = ("memory", "folder", "three", "sasl")
 TOPIC = "f-t"
 # No request but those that must be accepted names this topic. It has one partition, on node 1.
 SOUND = "sound"
+# Its own settings, which must not follow the defaults that requests change: else the topic may refuse a valid batch.
+_CONFIGS = {
+    "cleanup.policy": "delete",
+    "max.message.bytes": "1048588",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+    "min.insync.replicas": "1",
+}
 USER, PASSWORD = "fuzz", "secret"
 # What the cluster may leave behind when it renames a folder.
 _ASIDE = ("-delete", "-stray")
 _VICTIM = b"the file of somebody else"
 # A folder is compared with the catalogue after each request only while there are few topics.
 _FEW = 200
+# A cluster with more partitions restarts once only, and no link is planted in its folder.
+_MANY = 1_000
 
 Contents = dict[tuple[str, int], tuple[int, int, str]]
 
@@ -76,7 +89,7 @@ class World:
         self.root = Path(tempfile.mkdtemp(prefix="kafkabuf-fuzz-")) if kind == "folder" else None
         self.cluster = self._start()
         self.cluster.catalogue.create_topic(TOPIC, 3)
-        self.cluster.catalogue.create_topic(SOUND, assignment={0: (1,)})
+        self.cluster.catalogue.create_topic(SOUND, configs=_CONFIGS, assignment={0: (1,)})
 
     def close(self) -> None:
         """Stop the cluster and remove its folder. The clients have closed their connections."""
@@ -99,6 +112,7 @@ class World:
         if self.root is not None:
             options["data_dir"] = self.root / folder
         cluster = Cluster(EmbeddedCluster(**options)._config, self.clock, self._loop, listen=_Deaf)
+        cluster.slices = Slices(self._loop, SystemClock())
         self._loop.run_until_complete(cluster.start())
         return cluster
 
@@ -136,9 +150,10 @@ class World:
         if self.root is None:
             return
         before = self._contents(self.cluster)
-        if generator.random() < 0.5:
+        many = len(before) > _MANY
+        if not many and generator.random() < 0.5:
             self._restart_as_if_killed(before)
-        plants = [None, *generator.sample(_PLANTS, 1)]
+        plants = [None, *generator.sample(_PLANTS, not many)]
         for plant in plants:
             self._loop.run_until_complete(self.cluster.stop())
             if plant is not None:
@@ -152,6 +167,8 @@ class World:
             if plant is _link_partition and TOPIC in self.cluster.catalogue.topics:
                 with _as_fault("restart", "a topic whose partition was a link cannot be deleted"):
                     self.cluster.catalogue.delete_topic(TOPIC)
+        if many:
+            return
         self._loop.run_until_complete(self.cluster.stop())
         self.cluster = self._restarted("data")
         self._check_outside()

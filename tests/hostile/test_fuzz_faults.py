@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from kafkabuf.errors import KafkaStorageError
 from kafkabuf.protocol import messages
 from tests.hostile import fuzz_runs, fuzz_target, fuzz_wire, fuzz_worlds
 from tests.hostile.fuzz_cases import Cases
-from tests.hostile.fuzz_faults import Fault, Summary
+from tests.hostile.fuzz_faults import Fault, Summary, table
 from tests.hostile.fuzz_runs import Options, Supervisor
 from tests.hostile.fuzz_target import MAX_REQUEST, Case, Target, api_of, corpus
 from tests.hostile.fuzz_worlds import SOUND, TOPIC, FuzzError, few_descriptors
@@ -300,6 +301,7 @@ def test_fuzzer_finds_a_planted_fault_and_keeps_its_request(
     frame = plant(monkeypatch, handler).frame
     draw_seldom(monkeypatch, frame)
     monkeypatch.setattr(fuzz_runs, "_HANG_SECONDS", 1.0 if kind == "hang" else 30.0)
+    monkeypatch.setattr(fuzz_runs, "_BUSY", 2)
     monkeypatch.setattr(fuzz_runs, "_HUGE", 200 * MIB)
     supervisor, said = run(tmp_path)
     assert [(fault.kind, fault.api) for fault in supervisor.faults.values()] == [(kind, "ListGroups")]
@@ -308,6 +310,36 @@ def test_fuzzer_finds_a_planted_fault_and_keeps_its_request(
     kept = Fault.read(path)
     assert [case.frame for case in kept.cases] == [frame]
     assert fuzz_runs.outcome(kept, kept.cases, tmp_path)[0] == kind
+
+
+def test_two_workers_share_the_requests_and_a_fault_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has generations of its own, and here both meet the fault."""
+    draw_seldom(monkeypatch, plant(monkeypatch, crashes).frame)
+    supervisor = Supervisor(Options(tmp_path, world="memory", requests=140, workers=2, say=lambda text: None))
+    supervisor.run()
+    assert supervisor.summary.requests == 140
+    assert [(fault.kind, fault.api) for fault in supervisor.faults.values()] == [("crash", "ListGroups")]
+    assert list(supervisor.paths.values()) == list(tmp_path.iterdir())
+
+
+def test_table_counts_the_requests_of_each_world_origin_and_api() -> None:
+    summary, more = Summary(), Summary()
+    frames = {api_of(frame)[0]: frame for frame in corpus()}
+    summary.add("memory", Case(frames[messages.PRODUCE], origin="fields"), 0.004, 3 * MIB)
+    more.add("folder", Case(frames[messages.PRODUCE], origin="fields"), 0.002, 5 * MIB)
+    more.add("folder", Case(frames[messages.LIST_GROUPS], origin="topics"), 0.001, 0)
+    summary.join(more)
+    rows = {tuple(line.split()[:2]): line.split()[2:] for line in table(summary).splitlines()[1:]}
+    assert rows == {
+        ("API", "Produce"): ["2", "3.00", "4.0", "5"],
+        ("API", "ListGroups"): ["1", "1.00", "1.0", "0"],
+        ("origin", "fields"): ["2", "3.00", "4.0", "5"],
+        ("origin", "topics"): ["1", "1.00", "1.0", "0"],
+        ("world", "folder"): ["2", "1.50", "2.0", "5"],
+        ("world", "memory"): ["1", "4.00", "4.0", "3"],
+    }
 
 
 def test_memory_that_a_worker_got_from_its_parent_is_no_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +353,7 @@ def test_memory_that_a_worker_got_from_its_parent_is_no_growth(tmp_path: Path, m
 
     held = b"x" * (300 * MIB)
     monkeypatch.setattr(fuzz_runs, "_HUGE", 200 * MIB)
-    child = fuzz_runs.Child(tmp_path, serves)
+    child = fuzz_runs.Child(tmp_path / "running", serves)
     try:
         assert child.pipe.recv() == "serves"
         assert child.overdue() is None
@@ -394,10 +426,9 @@ def test_requests_are_read_and_written_by_their_schema() -> None:
 
 
 def test_requests_reach_every_limit() -> None:
-    """Names, numbers, repeats and sizes at their limits come up in a few thousand requests."""
-    cases, seen = Cases(random.Random(1), "folder"), Counter[str]()
-    for _ in range(4_000):
-        case = cases.next()
+    """Names, numbers, repeats and sizes at their limits come up in a few hundred requests of each origin."""
+    seen = Counter[str]()
+    for case in chain.from_iterable(requests_of(origin, count) for origin, count in ORIGINS.items()):
         assert len(case.frame) <= MAX_REQUEST
         seen["a megabyte"] += len(case.frame) > MAX_REQUEST - 300
         seen["few descriptors"] += case.descriptors is not None
@@ -412,6 +443,24 @@ def test_requests_reach_every_limit() -> None:
             seen["2^31-1 partitions"] += number == 2**31 - 1
             seen["20,000 partitions"] += number == 20_000
     assert not {name for name in seen if not seen[name]} | _WANTED - seen.keys()
+
+
+# How many requests of each origin.
+ORIGINS: dict[Plant, int] = {
+    Cases.fields: 1_000,
+    Cases.records: 200,
+    Cases.lookups: 300,
+    Cases.arrays: 300,
+    Cases.topics: 1_000,
+    Cases.many_topics: 20,
+    Cases.few_descriptors: 10,
+}
+
+
+def requests_of(origin: Plant, count: int) -> Iterator[Case]:
+    """Requests of one origin."""
+    cases = Cases(random.Random(1), "memory", {origin: 1})
+    return (cases.next() for _ in range(count))
 
 
 _WANTED = {"2^31-1 partitions", "20,000 partitions"}
