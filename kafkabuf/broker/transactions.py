@@ -5,10 +5,10 @@
 
 A transactional id has one producer id and one epoch. The epoch rises when a producer with this id starts anew, when the
 coordinator fences the producer, and in version 2 when the producer ends a transaction. The coordinator writes the
-control records as soon as a transaction is to end, before the response goes out. While `hold` is in effect, or a
-partition has no leader, the transaction stays in a Prepare state, as it may in Kafka, and the coordinator answers
-requests with CONCURRENT_TRANSACTIONS. The state belongs to the cluster, not to a node, and outlives the coordinating
-node. Thread: the event loop.
+control records as soon as a transaction is to end, in slices, and before the response goes out. Meanwhile, while `hold`
+is in effect, or while a partition has no leader, the transaction stays in a Prepare state, as it may in Kafka, and the
+coordinator answers requests with CONCURRENT_TRANSACTIONS. The state belongs to the cluster, not to a node, and outlives
+the coordinating node. Thread: the event loop.
 
 Deviations: the coordinator aborts a transaction when its time-out is over, Kafka at its next check, every ten seconds;
 transactional ids are kept for ever; the coordinator's epoch is always 0.
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 
 from kafkabuf.broker.log.control import Marker
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.broker.waiting.timer import Timeout, Timer
 from kafkabuf.errors import (
     ConcurrentTransactionsError,
@@ -88,7 +89,8 @@ class Transaction:
 
 
 class Transactions:
-    """`write_marker` writes a control record to a partition; it returns False if the control record must wait.
+    """`write_marker` writes a control record to a partition; it returns False if the control record must wait. `run`
+    does work in slices.
 
     `remember` stores every change before the change takes effect, and `restore` takes the stored transactions. A change
     that the disk refuses does not take place, and the caller gets KafkaStorageError.
@@ -97,6 +99,7 @@ class Transactions:
     def __init__(
         self,
         timer: Timer,
+        run: Callable[[Work[None]], object],
         next_producer_id: Callable[[], int],
         write_marker: Callable[[TopicPartition, Marker], bool],
         version: int,
@@ -107,6 +110,7 @@ class Transactions:
         self._remember = remember
         self._held = False
         self._timer = timer
+        self._run = run
         self._next_producer_id = next_producer_id
         self._write_marker = write_marker
         self._version_2 = version >= 2
@@ -231,12 +235,12 @@ class Transactions:
 
     # ---- the end
 
-    def end(self, transactional_id: str, producer: Producer, committed: bool, version_2: bool) -> Producer:
+    def end(self, transactional_id: str, producer: Producer, committed: bool, version_2: bool) -> Work[Producer]:
         """Commits or aborts. Returns the producer id and epoch for the next transaction: new ones only with
         `version_2`."""
         transaction = self._find(transactional_id)
         if version_2:
-            return self._end_version_2(transaction, producer, committed)
+            return (yield from self._end_version_2(transaction, producer, committed))
         if transaction.producer_id != producer[0]:
             raise InvalidProducerIdMappingError(f"producer id {producer[0]} does not belong to {transactional_id!r}")
         if transaction.epoch != producer[1]:
@@ -245,9 +249,10 @@ class Transactions:
             if transaction.state is not State.ONGOING:
                 raise _wrong_state(transaction, committed)
             self._prepare(transaction, committed)
+            yield from self._write_markers(transaction)
         return producer
 
-    def _end_version_2(self, transaction: Transaction, producer: Producer, committed: bool) -> Producer:
+    def _end_version_2(self, transaction: Transaction, producer: Producer, committed: bool) -> Work[Producer]:
         """A request with the epoch before the present epoch is a repeated request: its response was lost."""
         overflowed = producer == (transaction.previous_producer_id, LAST_EPOCH) and transaction.epoch == 0
         repeated = overflowed or transaction.epoch == producer[1] + 1
@@ -265,9 +270,10 @@ class Transactions:
             raise _wrong_state(transaction, committed)
         # An abort raises the epoch even without a transaction.
         self._prepare(transaction, committed, raise_epoch=True)
-        if transaction.next_producer_id != NO_PRODUCER_ID:
-            return transaction.next_producer_id, 0
-        return transaction.producer_id, transaction.epoch
+        overflows = transaction.next_producer_id != NO_PRODUCER_ID
+        raised = (transaction.next_producer_id, 0) if overflows else (transaction.producer_id, transaction.epoch)
+        yield from self._write_markers(transaction)
+        return raised
 
     @staticmethod
     def _is_ended(transaction: Transaction, committed: bool) -> bool:
@@ -292,7 +298,8 @@ class Transactions:
             transaction.last_epoch = transaction.epoch if self._version_2 else NO_EPOCH
             transaction.epoch += 1
             transaction.state = State.PREPARE_ABORT
-        self._finish(transaction)
+        self._cancel_expiry(transaction)
+        self._run(self._write_markers(transaction))
 
     def _prepare(self, transaction: Transaction, committed: bool, raise_epoch: bool = False) -> None:
         with self._stored(transaction):
@@ -303,12 +310,12 @@ class Transactions:
                     transaction.next_producer_id = self._next_producer_id()
                 transaction.last_epoch, transaction.epoch = transaction.epoch, transaction.epoch + 1
             transaction.state = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
-        self._finish(transaction)
+        self._cancel_expiry(transaction)
 
-    def _finish(self, transaction: Transaction) -> None:
+    @staticmethod
+    def _cancel_expiry(transaction: Transaction) -> None:
         if transaction.expiry is not None:
             transaction.expiry.cancel()
-        self._write_markers(transaction)
 
     @contextmanager
     def _stored(self, transaction: Transaction) -> Iterator[None]:
@@ -334,21 +341,23 @@ class Transactions:
         """Tries to write the control records that had to wait."""
         for transaction in self._by_id.values():
             if transaction.state in PREPARED:
-                self._write_markers(transaction)
+                self._run(self._write_markers(transaction))
 
-    def _write_markers(self, transaction: Transaction) -> None:
-        if self._held:
+    def _write_markers(self, transaction: Transaction) -> Work[None]:
+        """Several works may end a transaction: one that began it, and others that try again."""
+        if (marker := _marker(transaction)) is None:
             return
-        committed = transaction.state is State.PREPARE_COMMIT
-        marker = Marker(transaction.producer_id, transaction.epoch, _COORDINATOR_EPOCH, committed)
-        transaction.partitions = {
-            partition for partition in transaction.partitions if not self._write_marker(partition, marker)
-        }
-        if transaction.partitions:
+        for partition in tuple(transaction.partitions):
+            if self._held or _marker(transaction) != marker:
+                return
+            if partition in transaction.partitions and self._write_marker(partition, marker):
+                transaction.partitions.remove(partition)
+            yield
+        if self._held or transaction.partitions or _marker(transaction) != marker:
             return
         try:
             with self._stored(transaction):
-                transaction.state = State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT
+                transaction.state = State.COMPLETE_COMMIT if marker.committed else State.COMPLETE_ABORT
                 if transaction.next_producer_id != NO_PRODUCER_ID:
                     transaction.previous_producer_id = transaction.producer_id
                     transaction.producer_id, transaction.epoch = transaction.next_producer_id, 0
@@ -356,6 +365,14 @@ class Transactions:
         except KafkaStorageError as error:
             log.error("the end of the transaction of %r waits for the disk: %s", transaction.transactional_id, error)
             self._timer.after(RETRY_SECONDS, self.write_held_markers)
+
+
+def _marker(transaction: Transaction) -> Marker | None:
+    """The control record that ends the transaction; None if the transaction is not to end."""
+    if transaction.state not in PREPARED:
+        return None
+    committed = transaction.state is State.PREPARE_COMMIT
+    return Marker(transaction.producer_id, transaction.epoch, _COORDINATOR_EPOCH, committed)
 
 
 def code_for(error: KafkaError, knows_fenced: bool) -> int:

@@ -341,6 +341,19 @@ def test_others_are_served_between_the_partitions_of_a_produce_request(world: Wo
     assert set(world.cluster.end_offsets("t").values()) == {1}
 
 
+def test_others_are_served_between_the_partitions_of_an_ending_transaction(world: World, short_slices: None) -> None:
+    count = 5000
+    world.cluster.create_topic("t", count)
+    ids = {"transactional_id": "tx"}
+    producer = world.client.ask(m.INIT_PRODUCER_ID, 4, **ids, transaction_timeout=60_000)
+    ids |= {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    added = {**ids, "topics": [{"name": "t", "partitions": list(range(count))}]}
+    world.client.ask(m.ADD_PARTITIONS_TO_TXN, 3, **{f"v3_and_below_{name}": value for name, value in added.items()})
+    assert world.served_before(m.END_TXN, 3, **ids, committed=True) > 2
+    assert world.client.receive(m.END_TXN, 3).error_code == 0
+    assert set(world.cluster.end_offsets("t").values()) == {1}
+
+
 def test_records_cut_off_one_by_one_cost_no_look_at_every_partition() -> None:
     """The followers wait for all partitions in one request. Each partition whose records go asks whether it still
     waits: 3,000 questions about 1,000 partitions would take seconds."""

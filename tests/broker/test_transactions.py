@@ -3,6 +3,7 @@ the promises that a script cannot show, on a manual clock."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ from kafkabuf.broker.log.batch import BatchInfo
 from kafkabuf.broker.log.control import Marker, control_batch
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.producer_state import EXPIRATION_MS, AbortedTransaction, ProducerStates
+from kafkabuf.broker.transactions import State, Transactions
+from kafkabuf.broker.waiting.slices import Work, finish
+from kafkabuf.broker.waiting.timer import Timer
+from kafkabuf.clock import ManualClock
 from kafkabuf.errors import OffsetMetadataTooLargeError
 from kafkabuf.protocol import messages
 from rigs.real_kafka import RealKafka, admin_client, create_topic
@@ -347,6 +352,33 @@ def test_pattern_that_makes_a_backtracking_matcher_hang_is_answered_at_once(worl
     response = world.client.ask(messages.LIST_TRANSACTIONS, 2, transactional_id_pattern="(a+)+$")
     assert [one.transactional_id for one in response.transaction_states] == ["a" * 5_000]
     assert time.process_time() - start < 1
+
+
+def test_work_that_outlives_its_transaction_writes_nothing_into_the_next() -> None:
+    """A work ends the transaction, and another one that tries again, because a leader is back, overtakes it."""
+    loop = asyncio.new_event_loop()
+    works: list[Work[None]] = []
+    written: list[int] = []
+
+    def write(partition: tuple[str, int], marker: Marker) -> bool:
+        written.append(partition[1])
+        return True
+
+    coordinator = Transactions(Timer(loop, ManualClock()), works.append, lambda: 7, write, version=1)
+    producer = coordinator.init("tx", 1000, None)
+    coordinator.add("tx", producer, [("t", index) for index in range(3)])
+    first = coordinator.end("tx", producer, committed=True, version_2=False)
+    next(first)
+    coordinator.write_held_markers()
+    finish(works.pop())
+    assert sorted(written) == [0, 1, 2]
+    coordinator.add("tx", producer, [("t", 0), ("t", 1), ("t", 2)])
+    assert finish(first) == producer
+    assert sorted(written) == [0, 1, 2]
+    transaction = coordinator.get("tx")
+    assert transaction is not None
+    assert (transaction.state, len(transaction.partitions)) == (State.ONGOING, 3)
+    loop.close()
 
 
 def test_each_coordinator_lists_its_own_transactions() -> None:

@@ -81,6 +81,7 @@ class Cluster:
         self.groups = Groups(self.timer, config.groups, self._topics, self._keep_group, self.group_configs.of)
         self.transactions = Transactions(
             self.timer,
+            partial(self.slices.run, goes_on=True),
             self.memory.next_producer_id,
             self.write_marker,
             config.transaction_version,
