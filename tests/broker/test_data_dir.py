@@ -366,6 +366,34 @@ def test_journal_loses_only_the_change_of_a_torn_line(tmp_path: Path) -> None:
         Journal(path).open()
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"replicas":', '"copies":'),
+        ('"configs":{}', '"configs":[]'),
+        ('"configs":{}', '"configs":{"retention.ms":"long"}'),
+        ('"id":"', '"id":"x'),
+        ('["topic","t"]', '["topic"]'),
+        ('"replicas":[[1]]', '"replicas":[[]]'),
+        ('["cluster id"]', '["transaction","tx"]'),
+    ],
+)
+def test_edited_journal_is_refused_by_its_path_and_loses_no_entry(tmp_path: Path, old: str, new: str) -> None:
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        cluster.create_topic("t")
+    journal = tmp_path / "cluster.journal"
+    text = journal.read_text()
+    assert old in text
+    journal.write_text(text.replace(old, new))
+    for _ in range(2):
+        with pytest.raises(KafkaStorageError, match=rf"{journal} has an entry .*put back a copy"):
+            EmbeddedCluster(data_dir=tmp_path).start()
+    assert set(journal.read_text().splitlines()) >= set(text.replace(old, new).splitlines())
+    journal.write_text(text)
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        assert cluster.topics() == {"t": 1}
+
+
 def test_journal_is_rewritten_when_most_lines_are_outdated(tmp_path: Path) -> None:
     journal = Journal(path := tmp_path / "journal")
     journal.open()

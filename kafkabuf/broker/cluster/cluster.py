@@ -145,6 +145,11 @@ class Cluster:
     def _restore(self) -> None:
         """Takes over the topics, offsets and transactions of the last run from the data folder."""
         self.memory.open()
+        with self.memory.taking_over():
+            self._take_over()
+        self.logs.put_strays_aside()
+
+    def _take_over(self) -> None:
         self.cluster_id = self.memory.cluster_id(self.cluster_id)
         restore = {
             _NODES: self.node_configs.restore,
@@ -162,7 +167,6 @@ class Cluster:
         if self.authorizer is not None:
             for acl in self.memory.acls():
                 self.authorizer.restore(acl)
-        self.logs.put_strays_aside()
 
     async def stop(self) -> None:
         for node in self.nodes.values():

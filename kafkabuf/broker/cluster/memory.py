@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.broker.replica.state import PartitionState
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.broker.transactions import State, Transaction
-from kafkabuf.errors import KafkaStorageError
+from kafkabuf.errors import KafkaError, KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
 
@@ -74,6 +75,20 @@ class ClusterMemory:
         self._journal.open()
         for _, last in self._journal.find(*_PRODUCER_ID):
             self._last_producer_id = last
+
+    @contextmanager
+    def taking_over(self) -> Iterator[None]:
+        """While the cluster takes over what the journal has. What the cluster did not write may raise any error: it
+        becomes a KafkaStorageError that names the file."""
+        try:
+            yield
+        except KafkaStorageError:
+            raise
+        except (ArithmeticError, AttributeError, KafkaError, LookupError, TypeError, ValueError) as error:
+            raise KafkaStorageError(
+                f"{self._journal.path} has an entry that the cluster did not write ({type(error).__name__}: {error}): "
+                "undo the change, put back a copy of the file, or start with another data_dir"
+            ) from error
 
     def cluster_id(self, new: str) -> str:
         """The id of the cluster that wrote the journal. A new journal gets the id `new`."""
