@@ -39,7 +39,8 @@ class MessageControls(Caller):
 
         A consumer gets the records up to the high watermark. With `read_committed` it gets no record behind the start
         of an open transaction, and no record of an aborted transaction. Raises UnknownTopicOrPartitionError if there is
-        no such topic or partition, CorruptMessageError if a file of the `data_dir` was damaged.
+        no such topic or partition, CorruptMessageError if a file of the `data_dir` was damaged or a batch cannot be
+        unpacked, and InvalidRecordError for a record that is not whole.
         """
         reading = _Reading(self, topic, partition, isolation_level)
         if not reading.topic_exists():
@@ -60,7 +61,7 @@ class MessageControls(Caller):
 
         Records before the call count. The topic need not exist yet. Raises TimeoutError after `timeout` seconds of real
         time, whatever the cluster's clock is. The error says which records have arrived, and whether an open
-        transaction holds records back.
+        transaction holds records back. Raises the errors of `messages` for what cannot be read.
         """
         require_int("n", n)
         require_timeout("timeout", timeout)
@@ -84,7 +85,7 @@ class MessageControls(Caller):
         It ends when no record has come for `timeout` seconds of real time (None: it waits for ever), and when the
         cluster stops. The topic need not exist yet. The records of a partition come in the order of their offsets;
         partitions take turns. Raises UnknownTopicOrPartitionError if the topic is deleted meanwhile, or has no such
-        partition.
+        partition, and the errors of `messages` for what cannot be read.
         """
         if timeout is not None:
             require_timeout("timeout", timeout)

@@ -10,6 +10,9 @@ import pytest
 
 from kafkabuf.broker import ConnectionLimits, EmbeddedCluster
 from kafkabuf.broker.guards.limits import MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
+from kafkabuf.broker.log.decoding import MAX_UNPACKED
+from kafkabuf.broker.replica.arrivals import PIECE
+from kafkabuf.errors import ConfigError, InvalidConfigError
 from kafkabuf.protocol.schema import MOST_ITEMS
 
 pytest_plugins = ["pytester"]
@@ -50,4 +53,21 @@ def test_figures_are_those_of_the_code() -> None:
     assert f"`socket_request_max_bytes` ({limits.socket_request_max_bytes >> 20} MiB)" in text
     assert f"any other request {MAX_WITHOUT_RECORDS >> 20} MiB" in text
     assert f"a request of a client that has not authenticated {MAX_UNAUTHENTICATED >> 10} KiB" in text
+    assert f"`consume` reads {PIECE >> 20} MiB of each partition" in text
+    assert f"becomes more than {MAX_UNPACKED >> 20} MiB" in text
     assert f"more than {MOST_ITEMS:,} topics and partitions" in text
+
+
+def test_least_segment_of_the_page_is_the_least_that_the_cluster_takes() -> None:
+    text = " ".join(PAGE.split())
+    found = re.search(r"at least ([\d,]+) bytes, and so does `log.segment.bytes` in `config`", text)
+    smallest = re.search(r"may have `segment.bytes` down to (\d+)", text)
+    assert found is not None
+    assert smallest is not None
+    least, of_a_topic = int(found[1].replace(",", "")), int(smallest[1])
+    with pytest.raises(ConfigError, match=f"at least {least}"):
+        EmbeddedCluster(config={"log.segment.bytes": least - 1})
+    with EmbeddedCluster(config={"log.segment.bytes": least}) as cluster:
+        cluster.create_topic("t", configs={"segment.bytes": str(of_a_topic)})
+        with pytest.raises(InvalidConfigError):
+            cluster.create_topic("u", configs={"segment.bytes": str(of_a_topic - 1)})

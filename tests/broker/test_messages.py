@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import json
 import signal
 import struct
@@ -14,11 +15,13 @@ from types import FrameType
 import pytest
 
 from kafkabuf.broker import ConsumerRecord, EmbeddedCluster
+from kafkabuf.broker.log import decoding
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import (
     ClosedError,
     ConfigError,
     CorruptMessageError,
+    InvalidRecordError,
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
@@ -53,6 +56,29 @@ def alone() -> Iterator[CountedCluster]:
 
 
 # ---- which records a consumer gets
+
+
+@pytest.mark.parametrize(
+    ("body", "attributes", "error"),
+    [
+        (b"no gzip", 1, CorruptMessageError),
+        (gzip.compress(bytes(2000)), 1, CorruptMessageError),
+        (b"\x7f", 0, InvalidRecordError),
+    ],
+)
+def test_records_that_nobody_can_read_raise_the_error_that_says_why(
+    alone: CountedCluster, monkeypatch: pytest.MonkeyPatch, body: bytes, attributes: int, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(decoding, "MAX_UNPACKED", 1000)
+    alone.create_topic("t")
+    records = batch([b"v"], body=body, attributes=attributes)
+    data = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
+    with raw(alone) as client:
+        answer = client.ask(m.PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    for call in (alone.messages, alone.wait_for_messages, lambda topic: list(alone.consume(topic))):
+        with pytest.raises(error):
+            call("t")
 
 
 @pytest.mark.parametrize("send", [with_confluent, transactions_with_kafka_python, with_aiokafka])

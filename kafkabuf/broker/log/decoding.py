@@ -34,7 +34,7 @@ from kafkabuf.broker.log.varint import read_varint
 from kafkabuf.errors import CorruptMessageError, InvalidRecordError
 
 # A batch may become this large. A reader trusts its cluster more than a broker trusts its clients.
-_MAX_UNPACKED = 256 * 1024 * 1024
+MAX_UNPACKED = 256 * 1024 * 1024
 _SIZE = struct.Struct(">i")
 _SIZE_AT = 8
 # The key of a control record: version i16, type i16.
@@ -110,7 +110,7 @@ class Decoder:
         # The cleaner may have left a batch, also one of a control record, without records.
         if self._hides(base + last_delta, producer_id, attributes, batch, count) or not count:
             return []
-        body = decompress(attributes & CODEC_MASK, bytes(batch[HEADER_SIZE:]), _MAX_UNPACKED)
+        body = decompress(attributes & CODEC_MASK, bytes(batch[HEADER_SIZE:]), MAX_UNPACKED)
         append_time = newest if attributes & LOG_APPEND_TIME else None
         return [
             ConsumerRecord(
@@ -152,7 +152,7 @@ class Decoder:
         if message.codec == NONE:
             yield self._message_record(data, message, message.offset, message.timestamp)
             return
-        unpacked = memoryview(decompress(message.codec, bytes(data[message.value]), _MAX_UNPACKED))
+        unpacked = memoryview(decompress(message.codec, bytes(data[message.value]), MAX_UNPACKED))
         inner = list(messages(unpacked))
         # The wrapper has the offset of its last message. The offsets of inner messages are relative in magic 1.
         base = message.offset - inner[-1].offset if message.magic and inner else 0
