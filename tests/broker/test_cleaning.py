@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
+from kafkabuf.broker.log.cleaning import cleaning
+from kafkabuf.broker.log.cleaning.cleaner import LogCleaner, cleanable_end
+from kafkabuf.broker.log.cleaning.cleaning import Cleaning
 from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.decoding import Decoder
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.storage.batches import read_head
+from kafkabuf.broker.log.storage.swap import CleanedSegment
+from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
-from kafkabuf.errors import OutOfOrderSequenceNumberError
+from kafkabuf.errors import CorruptMessageError, OutOfOrderSequenceNumberError
 from tests.broker.cleaning_support import COMPACTED, Read, clean, clean_closed, consume, fill, keyed, logs, table
 from tests.broker.log_support import append, contents, end, put, stored
 from tests.broker.raw_client import NOW, batch, message
@@ -469,3 +476,77 @@ def fill_with_new_producers(log: PartitionLog, seed: int) -> None:
         keyed(log, (b"k%d" % (number % 4), b"x"), producer=(owner, 0, 0), transactional=True)
         end(log, (owner, 0, 0), committed=number % 2 == 0)
     append(log, batch([b"x"] * 3, keys=[b"p", b"q", b"p"]))
+
+
+# ---- large batches, many keys
+
+
+def test_others_have_their_turns_while_a_large_batch_is_cleaned(log: PartitionLog) -> None:
+    log.config = replace(COMPACTED, segment_bytes=1 << 20)
+    keyed(log, *((b"%d" % (number // 2), b"") for number in range(10_000)), codec=1)
+    turns = 0
+
+    async def cleaned() -> int:
+        nonlocal turns
+        cleaner = LogCleaner(Timer(None, log.clock), 1.0)  # type: ignore[arg-type]
+        task = asyncio.create_task(cleaner.clean_now(log))
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return await task
+
+    assert asyncio.run(cleaned()) == 5_000
+    assert turns > 60
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_log_with_more_keys_than_a_cleaning_knows_is_cleaned_in_several_rounds(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, log = logs(None), logs(None)
+    for one in (expected, log):
+        fill(one, seed)
+    clean(expected)
+    monkeypatch.setattr(cleaning, "_MOST_KEYS", 2)
+    clean(log)
+    assert log.clean_offset == expected.clean_offset
+    assert consume(log) == consume(expected)
+
+
+def test_tombstone_behind_the_known_keys_stays(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyed(log, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"a", None))
+    log.roll()
+    monkeypatch.setattr(cleaning, "_MOST_KEYS", 1)
+    for known in (1, 2):
+        asyncio.run(Cleaning(log, cleanable_end(log)).run())
+        assert log.clean_offset == known
+        advance(log, 1000)
+    assert table(consume(log)).keys() == {b"b", b"c"}
+
+
+def test_batch_that_becomes_too_large_is_not_unpacked(log: PartitionLog) -> None:
+    log.config = replace(COMPACTED, max_message_bytes=1000)
+    keyed(log, (b"a", bytes(40_000)), codec=1)
+    with pytest.raises(CorruptMessageError):
+        clean(log)
+    log.config = replace(COMPACTED, max_message_bytes=2000)
+    assert clean(log) == 0
+
+
+@pytest.mark.parametrize("call", ["append", "written"])
+def test_cleaning_of_a_deleted_log_leaves_the_next_log_in_its_folder_alone(tmp_path: Path, call: str) -> None:
+    log = logs(tmp_path / "log")
+    for _ in range(50):
+        keyed(log, (b"a", b"x"))
+    plain = getattr(CleanedSegment, call)
+
+    def deleted(*arguments: Any) -> Any:
+        if not log.closed:
+            log.delete()
+            logs(tmp_path / "log").close()
+        return plain(*arguments)
+
+    with mock.patch.object(CleanedSegment, call, deleted):
+        assert clean(log) == 0
+    names = {path.suffix for path in (tmp_path / "log").iterdir()}
+    assert not names & {".swap", ".cleaned"}

@@ -200,7 +200,7 @@ class Catalogue:
     def _reconfigure(self, topic: Topic, changed: Topic) -> None:
         topic.configs, topic.defaults = changed.configs, changed.defaults
         topic.limits, topic.new_log = changed.limits, changed.new_log
-        self._logs.configure(topic.name, LogConfig.of(topic.settings, self._config.retention_bytes))
+        self._logs.configure(topic.name, self._log_config(topic.settings))
         self._controller.reconsider(topic)
 
     def add_partitions(
@@ -271,13 +271,16 @@ class Catalogue:
         """A topic that has no partitions yet: `Topic.add` adds them."""
         defaults = self._defaults()
         settings = {**defaults, **configs}
-        log_config = LogConfig.of(settings, self._config.retention_bytes)
+        log_config = self._log_config(settings)
         limits = Limits.of(settings, self._config.max_message_bytes)
 
         def new_log(node: int, index: int, *, new: bool) -> PartitionLog:
             return self._logs.open(node, name, index, log_config, new=new)
 
         return Topic(name, [], limits, new_log, configs, defaults)
+
+    def _log_config(self, settings: Mapping[str, str]) -> LogConfig:
+        return LogConfig.of(settings, self._config.retention_bytes, self._config.max_message_bytes)
 
     def _enter(self, topic: Topic) -> None:
         self.topics[topic.name] = self._by_id[topic.topic_id] = topic

@@ -19,6 +19,7 @@ from mmap import mmap
 
 import cramjam
 
+from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.errors import CorruptMessageError, UnsupportedCompressionTypeError
 
 Data = bytes | bytearray | memoryview
@@ -182,17 +183,43 @@ _UNPACK: dict[int, Callable[[Data, int], Iterator[Data]]] = {
 
 def compress(codec: int, data: bytes | bytearray) -> bytes | bytearray:
     """Bytes that Kafka's clients can decompress."""
-    if codec == GZIP:
-        packer = zlib.compressobj(wbits=31)
-        return packer.compress(data) + packer.flush()
-    if codec == SNAPPY:
-        blocks = [bytes(cramjam.snappy.compress_raw(piece)) for piece in _pieces(data, _XERIAL_BLOCK)]
-        return _XERIAL + _XERIAL_VERSIONS + b"".join(struct.pack(">i", len(block)) + block for block in blocks)
-    if codec == LZ4:
-        return _LZ4_HEAD + b"".join(map(_lz4_block, _pieces(data, _LZ4_BLOCK))) + bytes(4)
+    return finish(compress_in_steps(codec, data))
+
+
+def compress_in_steps(codec: int, data: bytes | bytearray) -> Work[bytes | bytearray]:
+    """As `compress`, in steps."""
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data))
-    return data
+    if codec not in _PACK:
+        return data
+    packed = bytearray()
+    for piece in _PACK[codec](data):
+        packed += piece
+        yield
+    return packed
+
+
+def _gzip(data: bytes | bytearray) -> Iterator[bytes]:
+    packer = zlib.compressobj(wbits=31)
+    for piece in _pieces(data, _LZ4_BLOCK):
+        yield packer.compress(piece)
+    yield packer.flush()
+
+
+def _snappy(data: bytes | bytearray) -> Iterator[bytes]:
+    yield _XERIAL + _XERIAL_VERSIONS
+    for piece in _pieces(data, _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(piece))
+        yield struct.pack(">i", len(block)) + block
+
+
+def _lz4(data: bytes | bytearray) -> Iterator[bytes]:
+    yield _LZ4_HEAD
+    yield from map(_lz4_block, _pieces(data, _LZ4_BLOCK))
+    yield bytes(4)
+
+
+_PACK: dict[int, Callable[[bytes | bytearray], Iterator[bytes]]] = {GZIP: _gzip, SNAPPY: _snappy, LZ4: _lz4}
 
 
 def _pieces(data: bytes | bytearray, size: int) -> Iterator[bytes]:

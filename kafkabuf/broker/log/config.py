@@ -36,6 +36,7 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = _INT64
     delete_retention_ms: int = 86_400_000
+    max_message_bytes: int = 1_048_588
 
     @property
     def max_segment_ms(self) -> int:
@@ -43,8 +44,11 @@ class LogConfig:
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     @classmethod
-    def of(cls, configs: Mapping[str, str], retention_bytes: int | None = None) -> LogConfig:
-        """Raises InvalidConfigError for a value that is not valid. `retention_bytes` is the cluster's default."""
+    def of(
+        cls, configs: Mapping[str, str], retention_bytes: int | None = None, max_message_bytes: int = 1_048_588
+    ) -> LogConfig:
+        """Raises InvalidConfigError for a value that is not valid. `retention_bytes` and `max_message_bytes` are the
+        cluster's defaults."""
         return cls(
             # Every negative size means that the log has no limit.
             max(int_config(configs, "retention.bytes", UNLIMITED if retention_bytes is None else retention_bytes), -1),
@@ -58,6 +62,7 @@ class LogConfig:
             int_config(configs, "min.compaction.lag.ms", 0, 0),
             int_config(configs, "max.compaction.lag.ms", _INT64, 1),
             int_config(configs, "delete.retention.ms", 86_400_000, 0),
+            int_config(configs, "max.message.bytes", max_message_bytes),
         )
 
 

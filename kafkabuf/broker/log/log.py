@@ -52,6 +52,8 @@ class PartitionLog:
         self._producers: ProducerStates | None = None
         self.clean_offset = 0
         self.replicated_offset = 0
+        # The cleaner stops then: the files belong to nobody, or to the next log.
+        self.closed = False
         self._high_watermark: int | None = None
         self._rebuild()
 
@@ -289,8 +291,10 @@ class PartitionLog:
         self.segments.flush()
 
     def close(self) -> None:
+        self.closed = True
         self.segments.close(self.producers)
 
     def delete(self) -> None:
         """Deletes the log's files too."""
+        self.closed = True
         self.segments.delete()

@@ -96,10 +96,16 @@ class LogCleaner:
         from kafkabuf.broker.log.cleaning.cleaning import Cleaning
 
         async with self._lock:
-            cleaning = Cleaning(partition_log, upper)
-            if not await cleaning.run():
-                log.info("a cleaning is given up, because the log has dropped batches meanwhile")
-            return cleaning.removed
+            removed, goes_on = 0, True
+            while goes_on:
+                before = partition_log.clean_offset
+                cleaning = Cleaning(partition_log, upper)
+                if not await cleaning.run():
+                    log.info("a cleaning is given up, because the log has dropped batches meanwhile, or is closed")
+                removed += cleaning.removed
+                # A cleaning ends early where there are too many keys.
+                goes_on = before < partition_log.clean_offset < upper
+            return removed
 
     async def clean_now(self, partition_log: PartitionLog) -> int:
         """Ends the last segment, and cleans whatever min.compaction.lag.ms and the last stable offset allow. Returns

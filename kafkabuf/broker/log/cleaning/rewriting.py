@@ -10,7 +10,8 @@ horizon when a cleaning first keeps it: the time from which on a later cleaning 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kafkabuf.broker.crc import crc32c
@@ -26,13 +27,16 @@ from kafkabuf.broker.log.batch import (
     OVERHEAD,
     Data,
 )
-from kafkabuf.broker.log.compression import NONE, compress, decompress
+from kafkabuf.broker.log.compression import compress_in_steps, max_unpacked, unpack
 from kafkabuf.broker.log.varint import read_varint
+from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.errors import InvalidRecordError
 
 DELETE_HORIZON = 0x40
-# A stored batch was checked on arrival: this bound is only there to end a loop over broken bytes.
+# A bound for a batch that a cleaning has already read.
 _MAX_UNPACKED = 1 << 30
+# Records in a step, which takes about a millisecond.
+_RECORDS = 300
 
 
 class KeyedRecord(NamedTuple):
@@ -57,16 +61,45 @@ def delete_horizon(data: Data) -> int | None:
     return fields[7] if fields[5] & DELETE_HORIZON else None
 
 
+class Kept:
+    """The records of a batch that stay: how many, and their places in the decompressed records, where neighbours are
+    one place. A batch may have millions of records: there is no object for each."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.starts = array("q")
+        self.ends = array("q")
+        self.newest_delta = 0
+        self.has_tombstone = False
+
+    def add(self, record: KeyedRecord) -> None:
+        if self.ends and self.ends[-1] == record.start:
+            self.ends[-1] = record.end
+        else:
+            self.starts.append(record.start)
+            self.ends.append(record.end)
+        delta = record.timestamp_delta
+        self.newest_delta = max(self.newest_delta, delta) if self.count else delta
+        self.count += 1
+        self.has_tombstone |= record.tombstone
+
+
 class OpenBatch:
     """A stored batch whose records are decompressed. Raises CorruptMessageError or InvalidRecordError."""
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, data: Data, body: Data | None = None) -> None:
         self._data = data
         fields = HEADER.unpack_from(data)
         self._base_offset, self._attributes, self._first_timestamp = fields[0], fields[5], fields[7]
         self._count: int = fields[-1]
-        codec = self._attributes & CODEC_MASK
-        self._body = decompress(codec, bytes(memoryview(data)[HEADER_SIZE:]), _MAX_UNPACKED) if self._count else b""
+        self._body = finish(unpacked(data, _MAX_UNPACKED)) if body is None else body
+
+    @classmethod
+    def opened(cls, data: Data, max_message_bytes: int) -> Work[OpenBatch]:
+        """The batch, in steps. It may become as many bytes as Produce allows (compression.py)."""
+        codec = HEADER.unpack_from(data)[5] & CODEC_MASK
+        body = yield from unpacked(data, max_unpacked(codec, len(data) - HEADER_SIZE, max_message_bytes))
+        return cls(data, body)
 
     def records(self) -> Iterator[KeyedRecord]:
         body, start = self._body, 0
@@ -86,22 +119,40 @@ class OpenBatch:
         except IndexError:
             raise InvalidRecordError(f"the batch at offset {self._base_offset} ends within a record") from None
 
-    def keep(self, kept: Sequence[KeyedRecord], new_horizon: int | None) -> Data:
-        """The batch with only the records `kept`. With `new_horizon` it gets a delete horizon."""
-        if not kept:
-            return _seal(self._data, self._attributes & ~(CODEC_MASK | DELETE_HORIZON), NO_TIMESTAMP, None, 0, b"")
+    def kept(self, keep: Callable[[KeyedRecord], bool]) -> Work[Kept]:
+        """What is left of the batch with the records for which `keep` holds, in steps."""
+        kept = Kept()
+        for number, record in enumerate(self.records(), 1):
+            if keep(record):
+                kept.add(record)
+            if not number % _RECORDS:
+                yield
+        return kept
+
+    def without_records(self) -> Data:
+        return _seal(self._data, self._attributes & ~(CODEC_MASK | DELETE_HORIZON), NO_TIMESTAMP, None, 0, b"")
+
+    def only(self, kept: Kept, keep: Callable[[KeyedRecord], bool], new_horizon: int | None) -> Work[Data]:
+        """The batch with only the records `kept`, those for which `keep` holds, in steps. With `new_horizon` it gets a
+        delete horizon."""
         shift = 0 if new_horizon is None else self._first_timestamp - new_horizon
+        body = bytearray()
         if shift:
-            body = b"".join(self._moved(record, shift) for record in kept)
+            for number, record in enumerate(self.records(), 1):
+                if keep(record):
+                    body += self._moved(record, shift)
+                if not number % _RECORDS:
+                    yield
         else:
-            body = b"".join(self._body[record.start : record.end] for record in kept)
+            for number, (start, end) in enumerate(zip(kept.starts, kept.ends, strict=True), 1):
+                body += self._body[start:end]
+                if not number % _RECORDS:
+                    yield
+        self._body = b""
         attributes = self._attributes if new_horizon is None else self._attributes | DELETE_HORIZON
-        newest = None
-        if not attributes & LOG_APPEND_TIME:
-            newest = self._first_timestamp + max(record.timestamp_delta for record in kept)
-        codec = attributes & CODEC_MASK
-        packed = body if codec == NONE else compress(codec, body)
-        return _seal(self._data, attributes, self._first_timestamp - shift, newest, len(kept), packed)
+        newest = None if attributes & LOG_APPEND_TIME else self._first_timestamp + kept.newest_delta
+        packed = yield from compress_in_steps(attributes & CODEC_MASK, body)
+        return _seal(self._data, attributes, self._first_timestamp - shift, newest, kept.count, packed)
 
     def _moved(self, record: KeyedRecord, shift: int) -> bytes:
         """The record with a timestamp delta that is `shift` greater."""
@@ -110,20 +161,41 @@ class OpenBatch:
 
 
 def filtered(
-    data: Data, keep: Callable[[KeyedRecord], bool], *, keep_empty: bool, horizon: int, gets_horizon: bool = False
-) -> Data | None:
+    batch: OpenBatch,
+    data: Data,
+    keep: Callable[[KeyedRecord], bool],
+    *,
+    keep_empty: bool,
+    horizon: int,
+    gets_horizon: bool = False,
+) -> Work[Data | None]:
     """The batch with the records for which `keep` holds, or `data` itself if that is all of it. Without a record: its
     header if `keep_empty`, else None. `horizon` is the delete horizon of a batch that needs one: it has a tombstone, or
-    `gets_horizon`."""
-    batch = OpenBatch(data)
-    kept = [record for record in batch.records() if keep(record)]
-    if not kept:
-        return batch.keep([], None) if keep_empty else None
-    needs_horizon = gets_horizon or any(record.tombstone for record in kept)
+    `gets_horizon`. In steps."""
+    kept = yield from batch.kept(keep)
+    if not kept.count:
+        return batch.without_records() if keep_empty else None
+    needs_horizon = gets_horizon or kept.has_tombstone
     new_horizon = horizon if needs_horizon and delete_horizon(data) is None else None
-    if new_horizon is None and len(kept) == record_count(data):
+    if new_horizon is None and kept.count == record_count(data):
         return data
-    return batch.keep(kept, new_horizon)
+    return (yield from batch.only(kept, keep, new_horizon))
+
+
+def unpacked(data: Data, most: int) -> Work[Data]:
+    """The decompressed records of a batch, of at most `most` bytes, in steps."""
+    fields = HEADER.unpack_from(data)
+    if not fields[-1]:
+        return b""
+    pieces = unpack(fields[5] & CODEC_MASK, bytes(memoryview(data)[HEADER_SIZE:]), most)
+    first, second = next(pieces, b""), next(pieces, None)
+    if second is None:
+        return first
+    body = bytearray(first) + second
+    for piece in pieces:
+        body += piece
+        yield
+    return body
 
 
 def _seal(data: Data, attributes: int, first: int, newest: int | None, count: int, body: bytes | bytearray) -> bytes:
