@@ -315,11 +315,22 @@ def test_lock_keeps_its_content(data_dir: Path) -> None:
     assert (data_dir / ".lock").read_bytes() == b"a note"
 
 
-@pytest.mark.parametrize("name", ["²²²²²²²²²²²²²²²²²²²².log", "9" * 20 + ".log", "7.log", "9" * 20 + ".snapshot"])
+ODD_NAMES = ["²²²²²²²²²²²²²²²²²²²².log", "9" * 20 + ".log", "7.log", "9" * 20 + ".snapshot"]
+
+
+@pytest.mark.parametrize("name", [*ODD_NAMES, *(f"{name}.swap" for name in ODD_NAMES)])
 def test_file_with_an_odd_number_for_its_name_is_ignored(data_dir: Path, name: str) -> None:
     (data_dir / "node-1" / "t-0" / name).write_bytes(b"x" * 100)
     with running(data_dir) as (cluster, _):
         assert cluster.end_offset("t", 0) == 2
+
+
+def test_swap_without_a_batch_replaces_no_segment(data_dir: Path) -> None:
+    with running(data_dir) as (cluster, _):
+        before = cluster.records("t", 0)
+    (data_dir / "node-1" / "t-0" / f"{FILE}.swap").write_bytes(b"x" * 100)
+    with running(data_dir) as (cluster, _):
+        assert cluster.records("t", 0) == before
 
 
 @pytest.mark.parametrize("offset", ["-5", "9" * 19, "x", str(-(2**63))])

@@ -11,7 +11,6 @@ is closed. Opening derives the later state of producers from the batches.
 from __future__ import annotations
 
 import logging
-import re
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -37,7 +36,7 @@ from kafkabuf.broker.log.storage.disk import (
     write_whole,
 )
 from kafkabuf.broker.log.storage.rolling import Age
-from kafkabuf.broker.log.storage.segment import GREATEST_DELTA, Segment, file_name
+from kafkabuf.broker.log.storage.segment import GREATEST_DELTA, Segment, file_name, is_offset
 from kafkabuf.broker.log.storage.snapshot import (
     ABORTED_SIZE,
     decode_aborted,
@@ -52,12 +51,10 @@ from kafkabuf.errors import CorruptMessageError, KafkaStorageError
 log = logging.getLogger("kafkabuf.broker")
 
 EPOCHS = "leader-epoch-checkpoint"
-_GREATEST_OFFSET = 2**63 - 1
 # A read brings no more than this into memory, and looks at the header of each batch in it.
 _MOST_BYTES = 8 * 1024 * 1024
 _LEFT_OVER = (".tmp", ".deleted", ".cleaned", ".swap")
 _OURS = (*_LEFT_OVER, ".log", ".index", ".timeindex", ".txnindex", ".snapshot", EPOCHS)
-_OFFSET = re.compile("[0-9]{20}")
 
 
 class FileSegments:
@@ -97,7 +94,7 @@ class FileSegments:
                 log.warning("%s is not a regular file: it is kept as %s", path, set_aside(path).name)
             elif entry.name.endswith(_LEFT_OVER):
                 _delete(path)
-            elif path.suffix == ".log" and _is_offset(path.stem):
+            elif path.suffix == ".log" and is_offset(path.stem):
                 bases.append(int(path.stem))
         return bases
 
@@ -294,7 +291,7 @@ class FileSegments:
 
     def _snapshots(self) -> list[tuple[int, Path]]:
         """(offset, path) of each snapshot, the latest first."""
-        paths = [path for path in self.folder.glob("*.snapshot") if _is_offset(path.stem)]
+        paths = [path for path in self.folder.glob("*.snapshot") if is_offset(path.stem)]
         return sorted(((int(path.stem), path) for path in paths), reverse=True)
 
     def _take_snapshot(self, producers: ProducerStates) -> None:
@@ -382,10 +379,6 @@ class FileSegments:
         """Deletes the folder. It is renamed first: a crash in between leaves a name that no log has."""
         self.close_files()
         remove_folder(mark_deleted(self.folder))
-
-
-def _is_offset(name: str) -> bool:
-    return _OFFSET.fullmatch(name) is not None and int(name) <= _GREATEST_OFFSET
 
 
 def _delete(path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -32,10 +33,17 @@ _PIECE = 8192
 _CRC = struct.Struct(">I")
 _SIZE = struct.Struct(">i")
 _SIZE_AT = 8
+_GREATEST_OFFSET = 2**63 - 1
+_OFFSET = re.compile("[0-9]{20}")
 
 
 def file_name(offset: int) -> str:
     return f"{offset:020d}"
+
+
+def is_offset(name: str) -> bool:
+    """Whether `file_name` may have made the name."""
+    return _OFFSET.fullmatch(name) is not None and int(name) <= _GREATEST_OFFSET
 
 
 class Segment:

@@ -13,6 +13,7 @@ ends where the last of them ended.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -20,8 +21,10 @@ from pathlib import Path
 from kafkabuf.broker.log.producer_state import AbortedTransaction
 from kafkabuf.broker.log.storage.batches import NO_LIMIT, StoredBatch
 from kafkabuf.broker.log.storage.disk import on_disk, sync_path
-from kafkabuf.broker.log.storage.segment import Segment, file_name
+from kafkabuf.broker.log.storage.segment import Segment, file_name, is_offset
 from kafkabuf.broker.log.storage.snapshot import copy_aborted
+
+log = logging.getLogger("kafkabuf.broker")
 
 _CLEANED = ".cleaned"
 _SWAP = ".swap"
@@ -90,14 +93,19 @@ class CleanedSegment:
 def finish_swaps(folder: Path) -> None:
     """Does step 3 for each swap that a kill has interrupted. The caller deletes the other new files."""
     for path in folder.glob(f"*.log{_SWAP}"):
-        if path.is_symlink() or not path.is_file() or not path.name.removesuffix(f".log{_SWAP}").isdigit():
+        name = path.name.removesuffix(f".log{_SWAP}")
+        if path.is_symlink() or not path.is_file() or not is_offset(name):
             continue
-        base = int(path.name.removesuffix(f".log{_SWAP}"))
+        base = int(name)
         segment = Segment(folder, base, _SWAP)
         segment.open(None, NO_LIMIT)
-        for log in folder.glob("*.log"):
-            if log.stem.isdigit() and base < int(log.stem) < segment.end_offset:
-                _delete(folder, int(log.stem), "")
+        if not segment.size:
+            log.warning("%s has no whole batch: the log goes on with the segments that it was made from", path)
+            segment.close()
+            continue
+        for former in folder.glob("*.log"):
+            if is_offset(former.stem) and base < int(former.stem) < segment.end_offset:
+                _delete(folder, int(former.stem), "")
         segment.close()
         _rename_indexes(folder, base, _SWAP, "")
         with on_disk("rename", path):
