@@ -138,3 +138,35 @@ def test_request_that_selects_too_many_acls_deletes_none(guarded: World) -> None
     answer = guarded.client.ask(m.DELETE_ACLS, 3, filters=[EVERYTHING] * (times - 1))
     assert [len(result.matching_acls) for result in answer.filter_results] == [100] * (times - 1)
     assert acls(guarded) == 0
+
+
+# ---- offsets
+
+
+def commit_offsets(world: World, number: int) -> None:
+    partitions = [
+        {"partition_index": index, "committed_offset": 1, "committed_metadata": ""} for index in range(number)
+    ]
+    topics = [{"name": "t", "partitions": partitions}]
+    answer = world.client.ask(m.OFFSET_COMMIT, 8, group_id="g", topics=topics)
+    assert {int(partition.error_code) for partition in answer.topics[0].partitions} == {0}
+
+
+def offsets(world: World) -> int:
+    return world.cluster._call(lambda cluster: len(cluster.groups.existing("g").offsets.partitions()))
+
+
+def test_others_are_served_while_offsets_are_deleted(world: World, short_slices: None) -> None:
+    assert world.create(("t", 1000)) == [0]
+    commit_offsets(world, 1000)
+    topics = [{"name": "t", "partitions": [{"partition_index": index} for index in range(1000)]}]
+    assert world.served_before(m.OFFSET_DELETE, 0, group_id="g", topics=topics) > 2
+    assert world.client.receive(m.OFFSET_DELETE, 0).error_code == 0
+    assert offsets(world) == 0
+
+
+def test_deletion_of_a_topic_drops_its_offsets_in_steps(world: World) -> None:
+    assert world.create(("t", 10)) == [0]
+    commit_offsets(world, 10)
+    steps = world.cluster._call(lambda cluster: len(list(cluster.groups.forget_topic("t"))))
+    assert (steps, offsets(world)) == (10, 0)

@@ -5,6 +5,7 @@ The group must be empty, or a group of consumers. A group's offsets of a topic t
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
@@ -12,12 +13,17 @@ from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.groups import CONSUMER, AnyGroup, check_coordinator, subscribed_topics
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import DELETE_GROUP, Rights, rights_of
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import GroupSubscribedToTopicError, KafkaError, NonEmptyGroupError
 from kafkabuf.protocol.messages import OFFSET_DELETE, RequestHeader
 
 
 @api(OFFSET_DELETE, 0, 0, needs=(DELETE_GROUP,))
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_delete_all(node, header, request), goes_on=True)
+
+
+def _delete_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     try:
         if (error := check_coordinator(node, request.group_id)) is not None:
             raise error
@@ -27,21 +33,16 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     except KafkaError as error:
         return {"error_code": error.code}
     subscribed, rights = subscribed_topics(group), rights_of(header)
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {
-                        "partition_index": partition.partition_index,
-                        "error_code": _delete(node, group, (topic.name, partition.partition_index), subscribed, rights),
-                    }
-                    for partition in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ]
-    }
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            code = _delete(node, group, (topic.name, index), subscribed, rights)
+            partitions.append({"partition_index": index, "error_code": code})
+            yield
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
 
 
 def _delete(node: Node, group: AnyGroup, topic_partition: tuple[str, int], subscribed: set[str], rights: Rights) -> int:

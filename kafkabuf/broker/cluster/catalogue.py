@@ -239,7 +239,7 @@ class Catalogue:
                 copy.forget()
             yield
         yield from self._logs.deleting(topic.name)
-        self._groups.forget_topic(topic.name)
+        yield from self._groups.forget_topic(topic.name)
         self._tell()
         return topic
 

@@ -219,11 +219,11 @@ class Groups:
         if isinstance(group, Group):
             self.deleted(group_id)
 
-    def forget_topic(self, name: str) -> None:
-        """Drops every group's offsets of a deleted topic."""
-        for group in self._by_id.values():
+    def forget_topic(self, name: str) -> Work[None]:
+        """Drops every group's offsets of a deleted topic, in steps."""
+        for group in tuple(self._by_id.values()):
             try:
-                group.offsets.forget_topic(name)
+                yield from group.offsets.forget_topic(name)
             except KafkaStorageError as error:
                 log.error("group %r keeps offsets of topic %s, which is gone: %s", group.group_id, name, error)
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from kafkabuf.broker.waiting.slices import Work
+
 # Kafka's offset.metadata.max.bytes.
 MAX_METADATA = 4096
 
@@ -67,10 +69,12 @@ class GroupOffsets:
         for partition in {*self._committed, *(pending for offsets in self._pending.values() for pending in offsets)}:
             self.delete(partition)
 
-    def forget_topic(self, name: str) -> None:
+    def forget_topic(self, name: str) -> Work[None]:
+        """Deletes the offsets of a topic, in steps."""
         for offsets in (self._committed, *self._pending.values()):
             for partition in [named for named in offsets if named[0] == name]:
                 self.delete(partition)
+                yield
 
     def commit_in_transaction(self, producer_id: int, partition: TopicPartition, offset: Committed) -> None:
         number = next(self._numbers)
