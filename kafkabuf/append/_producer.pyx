@@ -153,9 +153,9 @@ cdef class ProducerCore:
     ):
         cdef PartitionQueue queue
         cdef RecordFuture future
-        cdef Batch batch
+        cdef Batch batch, before
         cdef int32_t number
-        cdef bint sticky = False, opened = False
+        cdef bint sticky = False, news = False
         if size_upper_bound(self.accumulator.magic, r) > self.max_request_size or r.header_count:
             self.check_size(r)
         if partition is not None:
@@ -168,9 +168,11 @@ cdef class ProducerCore:
                 queue = topic.sticky if sticky else <PartitionQueue>topic.queues[number]
             batch = queue.open
             if batch is None or not has_room(&batch.builder, r):
+                before = batch
                 batch = self.room_for(topic, queue, sticky, r, waited)
+                news = batch is not before  # which is full
             # Or a call that opened the batch has failed before its append, and nobody has woken the Sender.
-            opened = batch.builder.count == 0
+            news = news or batch.builder.count == 0
             future = new_future(batch, batch.builder.count, r.timestamp, r.key.size, r.value.size)
             if callback is not None or opaque is not None:
                 batch.keep(callback, opaque, future)
@@ -178,7 +180,7 @@ cdef class ProducerCore:
             self.records_sent += 1
         finally:
             leave_lock(&self.accumulator.pool.guard)
-        if opened:
+        if news:
             self.accumulator.wakeup()
         return future
 

@@ -144,6 +144,33 @@ def test_sticky_partition_moves_on_after_a_batchs_worth_of_bytes(bulk: bool) -> 
 
 
 @pytest.mark.parametrize("bulk", [False, True])
+def test_sender_learns_at_once_of_a_full_batch_that_the_sticky_partition_leaves(bulk: bool) -> None:
+    """Even if the record goes on to a batch that was open already."""
+    woken = [0]
+
+    def wakeup() -> None:
+        woken[0] += 1
+
+    rig = Rig(leaders=[1] * 8, linger_ms=60_000, wakeup=wakeup)
+    for partition in range(8):
+        rig.send(partition=partition)
+    for _ in range(40):
+        full, before = _closed(rig), woken[0]
+        if bulk:
+            rig.producer.send_many(TOPIC, [b"x" * (SLAB // 5)])
+        else:
+            rig.send(b"x" * (SLAB // 5), None)
+        assert _closed(rig) == full or woken[0] > before
+    assert _closed(rig) > 4
+    rig.accumulator.abort()
+    assert_whole(rig.pool)
+
+
+def _closed(rig: Rig) -> int:
+    return sum(batch.closed for batch in rig.incomplete())
+
+
+@pytest.mark.parametrize("bulk", [False, True])
 def test_large_record_stays_in_a_sticky_partition_without_bytes(bulk: bool) -> None:
     for _ in range(5):
         rig = Rig(leaders=[1] * 8)
