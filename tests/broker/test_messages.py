@@ -73,8 +73,9 @@ def test_records_that_nobody_can_read_raise_the_error_that_says_why(
     alone.create_topic("t")
     records = batch([b"v"], body=body, attributes=attributes)
     data = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
-    with raw(alone) as client:
-        answer = client.ask(m.PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+    client = raw(alone, "t")
+    answer = client.ask(m.PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+    client.socket.close()
     assert answer.responses[0].partition_responses[0].error_code == 0
     for call in (alone.messages, alone.wait_for_messages, lambda topic: list(alone.consume(topic))):
         with pytest.raises(error):
