@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkabuf.broker.waiting.slices import SLICE_SECONDS, SLICE_STEPS, Slices, Work, finish
+from kafkabuf.broker.waiting.slices import SLICE_SECONDS, SLICE_STEPS, Slices, Work, at_once, finish
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import InvalidRequestError
 
@@ -39,6 +39,12 @@ def steps(number: int, done: list[str], name: str = "") -> Work[str]:
 @in_loop
 async def test_work_of_one_slice_has_its_result_at_once(slices: Slices, clock: ManualClock) -> None:
     assert slices.run(steps(SLICE_STEPS - 1, [], "short")) == "short"
+
+
+def test_steps_are_done_at_once_where_nobody_else_waits() -> None:
+    done: list[str] = []
+    assert at_once(steps)(3 * SLICE_STEPS, done, name="long") == "long"
+    assert done == ["long"]
 
 
 @in_loop

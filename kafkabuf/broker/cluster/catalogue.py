@@ -25,7 +25,7 @@ from kafkabuf.broker.log.names import check_name
 from kafkabuf.broker.replica.replication import Node, Partition, Replica
 from kafkabuf.broker.replica.state import NO_LEADER, PartitionState
 from kafkabuf.broker.replica.topics import Topic
-from kafkabuf.broker.waiting.slices import Work, finish
+from kafkabuf.broker.waiting.slices import Work, at_once, finish
 from kafkabuf.errors import (
     InvalidTopicError,
     KafkaError,
@@ -123,22 +123,6 @@ class Catalogue:
 
     # ---- changes
 
-    def create_topic(
-        self,
-        name: str,
-        partitions: int = DEFAULT,
-        replication_factor: int = DEFAULT,
-        configs: Mapping[str, str] | None = None,
-        *,
-        assignment: Mapping[int, tuple[int, ...]] | None = None,
-        dry_run: bool = False,
-    ) -> Topic:
-        """Creates a topic at once."""
-        creating = self.creating_topic(
-            name, partitions, replication_factor, configs, assignment=assignment, dry_run=dry_run
-        )
-        return finish(creating)
-
     def creating_topic(
         self,
         name: str,
@@ -177,6 +161,8 @@ class Catalogue:
             self._tell()
         return topic
 
+    create_topic = at_once(creating_topic)
+
     def configure_topic(self, topic: Topic, configs: Mapping[str, str], *, dry_run: bool = False) -> None:
         """Replaces the settings of a topic. Raises InvalidConfigError, and InvalidTopicError for an internal topic."""
         _check_own(topic)
@@ -203,16 +189,11 @@ class Catalogue:
         self._logs.configure(topic.name, self._log_config(topic.settings))
         self._controller.reconsider(topic)
 
-    def add_partitions(
-        self, name: str, count: int, assignment: list[tuple[int, ...]] | None = None, *, dry_run: bool = False
-    ) -> None:
-        """Adds partitions to a topic until it has `count`. `assignment` gives the nodes of the new partitions."""
-        finish(self.adding_partitions(name, count, assignment, dry_run=dry_run))
-
     def adding_partitions(
         self, name: str, count: int, assignment: list[tuple[int, ...]] | None = None, *, dry_run: bool = False
     ) -> Work[None]:
-        """Adds partitions to a topic, in steps."""
+        """Adds partitions to a topic until it has `count`, in steps. `assignment` gives the nodes of the new
+        partitions."""
         topic = self.topic(name)
         _check_own(topic)
         check_batch(count - len(topic.partitions), 0)
@@ -223,9 +204,7 @@ class Catalogue:
             yield from self._introduce(new)
             self._tell()
 
-    def delete_topic(self, name: str | UUID) -> Topic:
-        """Deletes a topic with its records, at once."""
-        return finish(self.deleting_topic(name))
+    add_partitions = at_once(adding_partitions)
 
     def deleting_topic(self, name: str | UUID) -> Work[Topic]:
         """Deletes a topic with its records, in steps. The leaders answer the parked requests with an error."""
@@ -242,6 +221,8 @@ class Catalogue:
         yield from self._groups.forget_topic(topic.name)
         self._tell()
         return topic
+
+    delete_topic = at_once(deleting_topic)
 
     def add_internal(self, topic: Topic) -> None:
         """Enters an internal topic, whose partitions have their copies. The journal does not keep it."""

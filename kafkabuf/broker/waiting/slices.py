@@ -15,12 +15,14 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from kafkabuf.clock import Clock
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Work = Generator[None, None, T]
 
@@ -38,6 +40,16 @@ def finish(work: Work[T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def at_once(steps: Callable[P, Work[T]]) -> Callable[P, T]:
+    """The function or method that does the whole work of `steps` at once."""
+
+    @wraps(steps)
+    def whole(*args: P.args, **kwargs: P.kwargs) -> T:
+        return finish(steps(*args, **kwargs))
+
+    return whole
 
 
 @dataclass(slots=True, eq=False)
