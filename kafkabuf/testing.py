@@ -54,8 +54,8 @@ def assert_messages(
     `kafkabuf.broker.Messages` says what an expected item may be. The records are in the order of their partitions and
     offsets; with `any_order` the expected items may stand in another order. `timeout` is in seconds of real time. Every
     record that has arrived by then counts: a record too many fails. Returns the records. Without an expected item the
-    call does not wait, and raises UnknownTopicOrPartitionError if there is no such topic. Raises TypeError if `expected` is
-    a single item instead of a list.
+    call does not wait, and raises UnknownTopicOrPartitionError if there is no such topic. Raises TypeError if
+    `expected` is a single item instead of a list.
     """
     __tracebackhide__ = True
     from kafkabuf.broker.messages import items_of  # late: MockProducer needs no broker

@@ -43,8 +43,8 @@ class AclControls(Caller):
         DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE. The name "*" stands for every topic (group, transactional
         id), and with `prefixed` a name stands for every name that begins so. `host` is an address of clients.
 
-        Raises ConfigError unless exactly one resource is named, for an unknown operation and for an argument that is no str; InvalidRequestError for a
-        principal without a type, and for an empty name.
+        Raises ConfigError unless exactly one resource is named, for an unknown operation and for an argument that is no
+        str; InvalidRequestError for a principal without a type, and for an empty name.
         """
         resource = _resource(topic, group, transactional_id, cluster, prefixed)
         return self._add(Acl(principal, _operation(operation), *resource, host, Permission.ALLOW))

@@ -16,8 +16,9 @@ def require_text(name: str, value: Any) -> None:
 
 def require_int(name: str, value: Any, least: int | None = None, most: int | None = None) -> None:
     """Accepts whole numbers, and no bool, from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if isinstance(value, bool) or not isinstance(value, int | Integral):
         raise ConfigError(f"{name}={value!r}: an int is needed, found {type(value).__name__}")
+    value = int(value)
     if least is not None and value < least:
         raise ConfigError(f"{name}={value}: at least {least} is needed")
     if most is not None and value > most:

@@ -234,8 +234,8 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
 
         The broker acts on the configs of `LogConfig`, max.message.bytes, min.insync.replicas and
         unclean.leader.election.enable. Raises TopicExistsError, InvalidTopicError, InvalidPartitionsError,
-        InvalidReplicationFactorError or InvalidConfigError, and ConfigError for an argument of a wrong type. One call may ask for more partitions than one request of a
-        client, which may create 9,999.
+        InvalidReplicationFactorError or InvalidConfigError, and ConfigError for an argument of a wrong type. One call
+        may ask for more partitions than one request of a client, which may create 9,999.
         """
         require_text("name", name)
         require_int("partitions", partitions)

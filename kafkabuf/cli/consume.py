@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterable
@@ -64,8 +65,9 @@ def consume(
 ) -> None:
     """Print the records of TOPIC, as they arrive, until Ctrl-C.
 
-    It joins no group, commits no offset and creates no topic. The records of a partition come in their order. Exit
-    status: 0 done; 1 Kafka said no, or fewer records came than -n asks for; 2 an option or setting is wrong.
+    It joins no group, commits no offset and creates no topic. The records of a partition come in their order. A
+    terminal gets control characters of records as escapes; a pipe or a file gets every byte as it is. Exit status: 0
+    done; 1 Kafka said no, or fewer records came than -n asks for; 2 an option or setting is wrong.
 
     \b
     kafkabuf consume orders --bootstrap-servers localhost:9092
@@ -74,11 +76,18 @@ def consume(
     """
     from kafkabuf.cli.record_format import formatter
     from kafkabuf.cli.topic_reader import TopicReader
+    from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 
+    if not is_legal_topic(topic):
+        raise click.BadParameter(f"{topic!r} is no topic: {TOPIC_RULE}", param_hint="TOPIC")
+    if timeout is not None and math.isnan(timeout):
+        raise click.BadParameter("a number of seconds is needed, found nan", param_hint="--timeout")
+    if sys.stdout is None:
+        raise click.ClickException("the output cannot be written: it is closed")
     config = config_of(bootstrap_servers, command_config, properties)
     servers = ",".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
     try:
-        output = _Output(formatter(output_format), max_messages)
+        output = _Output(formatter(output_format, visible=sys.stdout.isatty()), max_messages)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--format") from None
     with errors_explained(servers), safe_output():

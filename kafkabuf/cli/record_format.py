@@ -15,6 +15,8 @@ _NAMED = {"value": r"%s\n", "key-value": r"%k\t%s\n"}
 _JSON = "json"
 NAMES = (*_NAMED, _JSON)
 _TOKEN = re.compile(rb"%(.)|\\(.)", re.DOTALL)
+# What a terminal may take for a command, apart from tab and line feed.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
 
 
@@ -40,34 +42,41 @@ _FIELDS: Mapping[bytes, Format] = {
 }
 
 
-def formatter(text: str) -> Format:
-    """The format of this name, or of a template. Raises ValueError for other texts, and for unknown tokens."""
+def formatter(text: str, *, visible: bool = False) -> Format:
+    """The format of this name, or of a template. With `visible` a template shows the control characters of keys, values
+    and headers, and bytes that are not UTF-8, as escapes. Raises ValueError for other texts, and for unknown tokens."""
     if text == _JSON:
         return _as_json
     if text not in _NAMED and "%" not in text:
         raise ValueError(f"{text!r} is none of {', '.join(NAMES)}, nor a template with tokens such as %k and %s")
-    return _template(_NAMED.get(text, text).encode())
+    return _template(_NAMED.get(text, text).encode(errors="surrogateescape"), visible)
 
 
-def _template(template: bytes) -> Format:
+def _template(template: bytes, visible: bool) -> Format:
     parts: list[Format] = []
     end = 0
     for match in _TOKEN.finditer(template):
         parts.append(_constant(template[end : match.start()]))
-        parts.append(_part(match))
+        parts.append(_part(match, visible))
         end = match.end()
     parts.append(_constant(template[end:]))
     return lambda record: b"".join(part(record) for part in parts)
 
 
-def _part(match: re.Match[bytes]) -> Format:
+def _part(match: re.Match[bytes], visible: bool) -> Format:
     token, escape = match.groups()
     if escape is not None:
         return _constant(_ESCAPES.get(escape, match[0]))
     if token not in _FIELDS:
         known = ", ".join(f"%{name.decode()}" for name in _FIELDS)
         raise ValueError(f"{match[0].decode(errors='replace')} is no token of a template: there are {known}")
-    return _FIELDS[token]
+    field = _FIELDS[token]
+    return (lambda record: _shown(field(record))) if visible else field
+
+
+def _shown(value: bytes) -> bytes:
+    text = value.decode(errors="backslashreplace")
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text).encode()
 
 
 def _constant(text: bytes) -> Format:
@@ -84,7 +93,9 @@ def _as_json(record: ConsumerRecord) -> bytes:
         "value": _json_value(record.value),
         "headers": [[name, _json_value(value)] for name, value in record.headers],
     }
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    # JSON leaves the control characters from U+007F on as they are.
+    text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(fields, ensure_ascii=False))
+    return text.encode() + b"\n"
 
 
 def _json_value(value: bytes | None) -> str | dict[str, str] | None:

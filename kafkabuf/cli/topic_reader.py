@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from kafkabuf.broker.log.decoding import ConsumerRecord, Decoder
 from kafkabuf.errors import (
@@ -29,6 +30,7 @@ from kafkabuf.protocol import messages
 
 if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig
+    from kafkabuf.metadata.snapshot import TopicInfo
 
 _LATEST = -1
 _EARLIEST = -2
@@ -55,6 +57,9 @@ class TopicReader(Admin):
         self.notes: list[str] = []
         self._topic = topic
         self._committed = committed
+        # What `open` found: a topic that is deleted and made again has another id.
+        self._topic_id: UUID | None = None
+        self._reads_new = True
         # Brokers with a Fetch in flight, and when to ask a broker again after an error.
         self._fetching: set[int] = set()
         self._not_before: dict[int, float] = {}
@@ -78,10 +83,13 @@ class TopicReader(Admin):
             raise UnknownTopicOrPartitionError(
                 f"topic {self._topic} has no partition {min(unknown)}: its partitions are 0 to {numbers[-1]}"
             )
-        self.offsets = self._ask_offsets(partitions or numbers, _EARLIEST if from_beginning else _LATEST)
+        self._reads_new = not partitions
+        self.offsets = self._ask_offsets({*partitions} or numbers, _EARLIEST if from_beginning else _LATEST)
 
     def ends(self) -> dict[int, int]:
-        """The offsets up to which a reader can read now. Call it before the first `poll`."""
+        """The offsets up to which a reader can read now. Call it before the first `poll`. New partitions are left out
+        from now on."""
+        self._reads_new = False
         return self._ask_offsets(self.offsets, _LATEST)
 
     def _ask_offsets(self, partitions: Iterable[int], timestamp: int) -> dict[int, int]:
@@ -116,8 +124,8 @@ class TopicReader(Admin):
     def _send_fetches(self) -> None:
         """Sends a Fetch to each leader that has none in flight, unless an offset is to be looked up first."""
         info = self._metadata.snapshot.topics.get(self._topic)
-        if info is not None and info.error is not None:
-            self._check(info.error)
+        if info is not None:
+            self._take_news(info)
         by_leader: dict[int, list[int]] = {}
         for number in () if self._lost else self.offsets:
             if (leader := self._leader(self._topic, number)) is None:
@@ -130,6 +138,19 @@ class TopicReader(Admin):
             elif self._client.unreachable(leader) is not None:
                 self._client.connection_delay(leader)  # raises if the broker refuses to authenticate this client
                 self._wait_for_news(leader)
+
+    def _take_news(self, topic: TopicInfo) -> None:
+        """Reads new partitions from their start. Raises UnknownTopicOrPartitionError if the topic was made again: the
+        offsets belong to the topic that is gone."""
+        if topic.error is not None:
+            self._check(topic.error)
+            return
+        self._topic_id = self._topic_id or topic.topic_id
+        if topic.topic_id not in (None, self._topic_id):
+            raise UnknownTopicOrPartitionError(f"topic {self._topic} was deleted while its records were read")
+        if self._reads_new:
+            for partition in topic.partitions:
+                self.offsets.setdefault(partition.partition, 0)
 
     def _send_fetch(self, leader: int, numbers: Iterable[int]) -> None:
         partitions = [

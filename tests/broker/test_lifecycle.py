@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -40,13 +41,13 @@ def _at_once(function: Callable[[], object]) -> list[BaseException | None]:
     return errors
 
 
-def test_any_number_of_threads_may_stop_a_cluster():
+def test_any_number_of_threads_may_stop_a_cluster() -> None:
     for _ in range(ROUNDS):
         cluster = EmbeddedCluster().start()
         assert _at_once(cluster.stop) == [None] * THREADS
 
 
-def test_one_of_several_threads_starts_a_cluster():
+def test_one_of_several_threads_starts_a_cluster() -> None:
     for _ in range(ROUNDS):
         cluster = EmbeddedCluster()
         errors = _at_once(cluster.start)
@@ -55,12 +56,12 @@ def test_one_of_several_threads_starts_a_cluster():
         assert all(isinstance(error, ClosedError) for error in errors if error is not None)
 
 
-def test_cluster_stops_though_ctrl_c_ends_the_wait(monkeypatch):
+def test_cluster_stops_though_ctrl_c_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     stop, run = Cluster.stop, EmbeddedCluster._run
     interrupted, ended = threading.Event(), threading.Event()
 
     async def interrupt_and_stop(cluster: Cluster) -> None:
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
         interrupted.wait(30)
         await stop(cluster)
 
@@ -81,9 +82,14 @@ def test_cluster_stops_though_ctrl_c_ends_the_wait(monkeypatch):
         assert cluster.topics() == {}
 
 
-def test_function_in_the_clusters_thread_cannot_call_the_cluster(kafkabuf_broker):
+def test_function_in_the_clusters_thread_cannot_call_the_cluster(kafkabuf_broker: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=kafkabuf_broker.bootstrap_servers) as producer:
         producer.send("t", b"v").result(10)
-    for call in (kafkabuf_broker.topics, kafkabuf_broker.stop):
+    calls: list[Callable[[], object]] = [kafkabuf_broker.topics, kafkabuf_broker.stop]
+    for call in calls:
         with pytest.raises(IllegalStateError, match="another thread"):
-            kafkabuf_broker.wait_for_request(where=lambda request, call=call: bool(call()))
+            kafkabuf_broker.wait_for_request(where=_calling(call))
+
+
+def _calling(call: Callable[[], object]) -> Callable[[object], bool]:
+    return lambda request: bool(call())

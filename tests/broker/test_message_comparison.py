@@ -249,7 +249,6 @@ def test_lone_surrogate_is_no_value() -> None:
         f"1 message, 1 expected {HEAD}",
         r"! partition 0, offset 0: value is b'v', expected b'\xed\xa0\x80'",
     ]
-    assert "\ud800" not in found
 
 
 def test_unknown_fields_of_any_type_are_named() -> None:

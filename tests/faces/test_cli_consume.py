@@ -119,6 +119,7 @@ def test_null_and_bytes_are_told_apart_in_json() -> None:
         (["-f", "%q"], 2, "%q is no token of a template: there are %s, %S, %k"),
         (["-f", "values"], 2, "'values' is none of value, key-value, json, nor a template"),
         (["-n", "0"], 2, "0 is not in the range x>=1"),
+        (["--timeout", "nan"], 2, "a number of seconds is needed, found nan"),
         (["-p", "7"], 1, "has no partition 7: its partitions are 0 to 1"),
     ],
 )
@@ -130,7 +131,69 @@ def test_senseless_option_is_refused(
     assert reason in " ".join(result.output.split())
 
 
+def test_terminal_gets_no_control_characters() -> None:
+    record = ConsumerRecord("t", 0, 0, NOW, b"\x1b[2J", "ä\t\x9b1m\r\x7f\n".encode() + b"\x9b", [("\x1b", b"\0")])
+    shown = formatter("\x1b%k %s %h", visible=True)(record)
+    assert shown == "\x1b\\x1b[2J ä\t\\x9b1m\\x0d\\x7f\n\\x9b \\x1b=\\x00".encode()
+    as_json = formatter("json")(ConsumerRecord("t", 0, 0, NOW, b"\x1b", "\x9b\x7fä".encode()))
+    assert "ä" in as_json.decode()
+    assert not any(ord(character) < 0x20 or 0x7F <= ord(character) <= 0x9F for character in as_json.decode()[:-1])
+    assert json.loads(as_json)["value"] == "\x9b\x7fä"
+
+
+def test_template_may_have_any_bytes() -> None:
+    assert formatter("\udcff%s")(RECORD) == b"\xff" + "wärt".encode()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\udcff", ".."])
+def test_illegal_topic_is_refused(cluster: EmbeddedCluster, name: str) -> None:
+    result = consume(cluster.bootstrap_servers, name)
+    assert result.exit_code == 2
+    assert "a topic's name has 1 to 249 of" in " ".join(result.output.split())
+
+
 # ---- what it reads
+
+
+def test_partition_may_be_named_twice(cluster: EmbeddedCluster, topic: str) -> None:
+    send(cluster.bootstrap_servers, topic, b"v")
+    result = consume(cluster.bootstrap_servers, topic, "-p", "0", "-p", "0", "--from-beginning", "-e")
+    assert (result.exit_code, result.output) == (0, "v\n")
+
+
+def add_partition(cluster: EmbeddedCluster, topic: str) -> None:
+    with RawClient(cluster.bootstrap_servers.split(",")[0]) as client:
+        topics = [{"name": topic, "count": 3, "assignments": None}]
+        client.ask(m.CREATE_PARTITIONS, 3, topics=topics, timeout_ms=10_000, validate_only=False)
+
+
+def test_reader_reads_new_partitions(cluster: EmbeddedCluster, topic: str) -> None:
+    with reading(cluster, topic, **{"metadata.max.age.ms": "100"}) as reader:
+        add_partition(cluster, topic)
+        send(cluster.bootstrap_servers, topic, b"new", partition=2)
+        assert values(reader, 1) == [b"new"]
+
+
+def test_ends_and_chosen_partitions_leave_new_partitions_out(cluster: EmbeddedCluster, topic: str) -> None:
+    with reading(cluster, topic, **{"metadata.max.age.ms": "100"}) as reader:
+        ends = reader.ends()
+        add_partition(cluster, topic)
+        send(cluster.bootstrap_servers, topic, b"new", partition=2)
+        assert reader.poll(0.5) == []
+        assert {*reader.offsets} == {*ends}
+
+
+def test_topic_that_was_made_again_ends_the_reader(cluster: EmbeddedCluster, topic: str) -> None:
+    servers = cluster.bootstrap_servers
+    send(servers, topic, b"0", b"1")
+    with reading(cluster, topic) as reader:
+        assert values(reader, 2) == [b"0", b"1"]
+        with RawClient(servers.split(",")[0]) as client:
+            client.ask(m.DELETE_TOPICS, 5, topic_names=[topic], timeout_ms=10_000)
+        cluster.create_topic(topic, 2)
+        send(servers, topic, b"2", b"3", b"4")
+        with pytest.raises(UnknownTopicOrPartitionError, match="was deleted while"):
+            values(reader, 100)
 
 
 def test_all_records_up_to_the_end_are_printed(cluster: EmbeddedCluster, topic: str) -> None:
@@ -311,6 +374,12 @@ def test_full_output_is_explained(cluster: EmbeddedCluster, topic: str) -> None:
     assert done.returncode == 1
     assert "the output cannot be written: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_closed_output_is_explained(cluster: EmbeddedCluster, topic: str) -> None:
+    command = f'exec "$0" -m kafkabuf consume {topic} -b {cluster.bootstrap_servers} >&-'
+    done = subprocess.run(["/bin/sh", "-c", command, sys.executable], stderr=subprocess.PIPE, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (1, "Error: the output cannot be written: it is closed\n")
 
 
 # ---- real Kafka
