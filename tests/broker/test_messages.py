@@ -65,6 +65,7 @@ def alone() -> Iterator[CountedCluster]:
         (gzip.compress(bytes(2000)), 1, CorruptMessageError),
         (b"\x7f", 0, InvalidRecordError),
     ],
+    ids=["no gzip", "more than may be unpacked", "no record"],
 )
 def test_records_that_nobody_can_read_raise_the_error_that_says_why(
     alone: CountedCluster, monkeypatch: pytest.MonkeyPatch, body: bytes, attributes: int, error: type[Exception]
