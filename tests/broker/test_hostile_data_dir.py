@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
+from uuid import UUID
 
 import pytest
 
-from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.broker.log.storage import disk
 from kafkabuf.errors import KafkaStorageError
 from kafkabuf.protocol import messages
@@ -340,6 +343,33 @@ def test_checkpoint_with_an_impossible_offset_stops_no_start(data_dir: Path, off
     with running(data_dir) as (cluster, client):
         assert cluster.end_offset("t", 0) == 2
         assert client.produce("t", batch([b"x"])).base_offset == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        [["topic", "u"], {"id": -1, "configs": {}, "replicas": [[1]]}],
+        [["topic", "u"], {"id": str(UUID(int=1)), "configs": {"cleanup.policy": []}, "replicas": [[1]]}],
+        [["topic", "u"], {"id": str(UUID(int=1)), "configs": {}, "replicas": [[{}]]}],
+        [["topic", "u"], "é"],
+        [["partition", "t", 0], {}],
+        [["partition", "t", 0], [1, "", [1]]],
+        [["acl", 2, "", "t", "User:a", "*", 3, 3], True],
+        [["transaction", "x"], {"state": "Empty"}],
+        [["group", "g", "committed", "t", 0], {}],
+        [["group", "g", "pending", 1, "t", 0], [[], 7, -1, ""]],
+    ],
+    ids=str,
+)
+def test_edited_journal_is_refused_by_its_path(data_dir: Path, line: list[Any]) -> None:
+    journal = data_dir / "cluster.journal"
+    before = journal.read_bytes()
+    journal.write_bytes(before + json.dumps(line).encode() + b"\n")
+    with pytest.raises(KafkaStorageError, match=str(journal)):
+        EmbeddedCluster(data_dir=data_dir, security=Security(authorizer=True)).start()
+    journal.write_bytes(before)
+    with running(data_dir) as (cluster, _):
+        assert cluster.end_offset("t", 0) == 2
 
 
 def test_link_inside_a_deleted_folder_is_removed_and_not_followed(data_dir: Path, outside: Path) -> None:

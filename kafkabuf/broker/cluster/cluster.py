@@ -137,7 +137,8 @@ class Cluster:
 
     async def start(self) -> None:
         self.logs.start()
-        self._restore()
+        with self.memory.restoring():
+            self._restore()
         for node in self.nodes.values():
             node.listen()
         self.controller.admit(*self.nodes.values())
