@@ -48,7 +48,10 @@ class World:
         self.bystander.ask(m.API_VERSIONS, 0)
         self.client.send(key, version, **values)
         served = 0
-        while not select.select([self.client.socket], [], [], 0)[0]:
+        # select() takes no descriptor above 1023.
+        response = select.poll()
+        response.register(self.client.socket, select.POLLIN)
+        while not response.poll(0):
             self.bystander.ask(m.API_VERSIONS, 0)
             served += 1
         return served
