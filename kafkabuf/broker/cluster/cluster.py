@@ -137,8 +137,7 @@ class Cluster:
 
     async def start(self) -> None:
         self.logs.start()
-        with self.memory.restoring():
-            self._restore()
+        self._restore()
         for node in self.nodes.values():
             node.listen()
         self.controller.admit(*self.nodes.values())

@@ -70,17 +70,6 @@ class ClusterMemory:
         # How often the state has changed in this run.
         self.changes = 0
 
-    @contextmanager
-    def restoring(self) -> Iterator[None]:
-        """Raises KafkaStorageError in place of the error that a value of another kind, from a journal that somebody has
-        edited, brings about."""
-        try:
-            yield
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise KafkaStorageError(
-                f"{self._journal.path} has a line that the cluster did not write: {error!r}; restore a copy of the file"
-            ) from error
-
     def open(self) -> None:
         """Reads the journal."""
         self._journal.open()
