@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -106,6 +107,7 @@ class _Reading:
         if isolation_level not in _LEVELS:
             raise ConfigError(f"isolation_level={isolation_level!r}: one of {', '.join(_LEVELS)} is needed")
         self.count = 0
+        self._pid = os.getpid()
         self._caller = caller
         self._name = topic
         self._partition = partition
@@ -144,7 +146,9 @@ class _Reading:
                         return
                 yield from records
         except ClosedError:
-            return
+            # The cluster has stopped, unless this is a forked child.
+            if self._pid != os.getpid():
+                raise
 
     def _read_next(self) -> list[ConsumerRecord]:
         """A piece of each partition that has more."""

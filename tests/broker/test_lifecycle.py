@@ -1,10 +1,12 @@
-"""start() and stop() of the embedded cluster: several threads, Ctrl-C, and calls from the cluster's own thread."""
+"""start() and stop() of the embedded cluster: several threads, Ctrl-C, forks, calls from the cluster's own thread."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -80,6 +82,32 @@ def test_cluster_stops_though_ctrl_c_ends_the_wait(monkeypatch: pytest.MonkeyPat
     cluster.stop()
     with cluster:
         assert cluster.topics() == {}
+
+
+ITERATOR = """
+import os, sys, warnings
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.errors import ClosedError
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork in a process with threads
+with EmbeddedCluster() as cluster:
+    cluster.create_topic("t")
+    records = cluster.consume("t")
+    child = os.fork()
+    if child == 0:
+        try:
+            next(records)
+        except ClosedError as error:
+            os._exit(0 if "fork" in str(error) else 1)
+        except BaseException:
+            os._exit(2)
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_iterator_does_not_end_silently_in_a_forked_child() -> None:
+    done = subprocess.run([sys.executable, "-c", ITERATOR], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_function_in_the_clusters_thread_cannot_call_the_cluster(kafkabuf_broker: EmbeddedCluster) -> None:
