@@ -87,7 +87,7 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
         config: Mapping[str, Value] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        require_int("brokers", brokers, 1)
+        require_int("brokers", brokers)  # `min` below needs it
         if data_dir is not None and not os.fspath(data_dir):
             raise ConfigError("data_dir is empty: name a folder, or None to keep everything in memory")
         arguments = ClusterConfig(

@@ -13,7 +13,6 @@ from kafkabuf.broker.guards.security import Security
 from kafkabuf.errors import ConfigError
 
 _POSITIVE = (
-    "brokers",
     "default_partitions",
     "min_insync_replicas",
     "replica_lag_time_max_ms",
@@ -59,6 +58,9 @@ class ClusterConfig:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        require_int("brokers", self.brokers)
+        if self.brokers < 1:
+            raise ConfigError(f"brokers={self.brokers}: a cluster has at least one node")
         for name in _POSITIVE:
             require_int(name, getattr(self, name), 1)
         for name in ("max_message_bytes", "request_log"):
