@@ -192,9 +192,9 @@ cdef class SenderCore:
                     wait = 0.0  # the batches took less room than was promised to them: they were compressed, or failed
                 break
             taken = True
-            self.count_full(node_id, full)
             # Send before anything that may raise: an error here would leave the drained batches in no queue.
             self.send(node_id, batches)
+            self.count_full(node_id, full)
             self.keep_fresh(batches, now)
             self.count_sent(batches, now)
         if self._accumulator.availability_timeout > 0:
