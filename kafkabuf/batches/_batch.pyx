@@ -37,6 +37,18 @@ cdef extern from "Python.h":
 cdef extern from * nogil:
     bint __sync_bool_compare_and_swap(int* where, int expected, int wanted)
 
+cdef extern from *:
+    """
+    /* list.pop() may shrink the list, which takes memory. */
+    static void kb_drop_last(PyObject *list) {
+        Py_ssize_t last = PyList_GET_SIZE(list) - 1;
+        PyObject *item = PyList_GET_ITEM(list, last);
+        Py_SET_SIZE((PyVarObject *)list, last);
+        Py_DECREF(item);
+    }
+    """
+    void drop_last "kb_drop_last"(list) noexcept
+
 cdef object logger = logging.getLogger("kafkabuf.producer")
 cdef object system_clock = SystemClock()
 
@@ -469,9 +481,9 @@ cdef class Batch:
         if callback is not None and (push(self.thunks, callback) < 0 or push(self.thunks, future) < 0):
             PyErr_Clear()
             if len(self.thunks) % 2:
-                self.thunks.pop()
+                drop_last(self.thunks)
             if opaque is not None:
-                self.opaques.pop()
+                drop_last(self.opaques)
             raise MemoryError("no memory for a callback")
         return 0
 

@@ -200,12 +200,12 @@ def ignore(metadata: object, error: object) -> None:
     """A callback."""
 
 
-def spared(call: Callable[[], object], allocation: int) -> None:
-    """Run a call whose allocation with that number fails."""
+def spared(call: Callable[[], object], allocation: int, failures: int = 1) -> None:
+    """Run a call whose allocation with that number fails, and so many in a row."""
     testcapi = pytest.importorskip(
         "_testcapi", reason="this interpreter has no _testcapi, which makes allocations fail"
     )
-    testcapi.set_nomemory(allocation, allocation + 1)
+    testcapi.set_nomemory(allocation, allocation + failures)
     try:
         call()
     except MemoryError:
@@ -254,6 +254,19 @@ def test_turn_that_finds_no_memory_sends_every_record_in_order(idempotent: bool,
         assert [future.done() for future in futures] == [True, True], f"allocation {allocation}"
         values = [record.value for record in rig.log[TOPIC, 0]]
         assert values == [b"first", b"second" * 20, b"third"], f"allocation {allocation}"
+
+
+def test_opaque_of_a_send_that_found_no_memory_several_times_in_a_row_stays_in_no_batch() -> None:
+    """Taking the opaque back takes no memory."""
+    for failures in (2, 3, 4, 6):
+        for allocation in range(60):
+            told: list[Any] = []
+            rig = Rig(linger_ms=0, on_acknowledged=lambda outcome: told.extend(outcome.opaques))  # noqa: B023
+            spared(lambda: rig.send(callback=ignore, opaque="first"), allocation, failures)  # noqa: B023
+            queued = sum(batch.count for batch in rig.incomplete())
+            rig.send(opaque="second")
+            rig.ack_all()
+            assert told == ["first", "second"][1 - queued :], f"{failures} failures from allocation {allocation} on"
 
 
 def test_send_that_finds_no_memory_keeps_the_opaques_beside_their_records() -> None:
