@@ -100,6 +100,17 @@ class NullHeaderKeyError(SerializationError):
     """A row of Arrow data has a header without a key, which Kafka does not allow; the other rows may be sent."""
 
 
+class SchemaRegistryError(KafkaError):
+    """The Schema Registry refused a request, or gave a response that cannot be used. The text has its own words.
+
+    `status` is the HTTP status, and `error_code` the registry's code, such as 42201 for an invalid schema. Each is -1
+    if the response has none. `retriable` is True after a status that may pass, such as 503.
+    """
+
+    status: int = -1
+    error_code: int = -1
+
+
 class RefusedWithOthersError(KafkaError):
     """The broker refused other records of the record's batch, and with them the whole batch (KIP-467).
 

@@ -1,7 +1,8 @@
-"""Jars for the tests (Apache Kafka itself, Spark's Kafka source), fetched once into a user cache by pyspark's own Ivy.
+"""Jars for the tests (Apache Kafka, Spark's Kafka source, a Schema Registry), fetched once into a user cache.
 
-Cache: $XDG_CACHE_HOME/kafkabuf, else ~/.cache/kafkabuf; one folder per set of jars. A folder is renamed into place only
-when it is complete, under one file lock, so any number of processes may ask at the same time.
+pyspark's own Ivy fetches them. Cache: $XDG_CACHE_HOME/kafkabuf, else ~/.cache/kafkabuf; one folder per set of jars. A
+folder is renamed into place only when it is complete, under one file lock, so any number of processes may ask at the
+same time.
 
 rigs/jars.sha256 has the SHA-256 of every jar, as `sha256sum` writes it. A set whose jars are others is refused.
 `python -m rigs.jars --accept SET ...` writes the checksums of sets such as kafka-4.2.0, which it fetches if need be.
@@ -18,6 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -43,11 +45,11 @@ class Module:
     revision: str
     transitive: bool = True
     classifier: str = ""
+    extension: str = "jar"
 
     def as_ivy(self) -> str:
-        artifact = (
-            f'<artifact name="{self.name}" type="jar" m:classifier="{self.classifier}"/>' if self.classifier else ""
-        )
+        kind = f'type="{self.extension}" ext="{self.extension}"'
+        artifact = f'<artifact name="{self.name}" {kind} m:classifier="{self.classifier}"/>' if self.classifier else ""
         return (
             f'<dependency org="{self.organisation}" name="{self.name}" rev="{self.revision}"'
             f' conf="default" transitive="{str(self.transitive).lower()}">{artifact}</dependency>'
@@ -55,7 +57,7 @@ class Module:
 
     @property
     def jar(self) -> str:
-        return "-".join(filter(None, (self.name, self.revision, self.classifier))) + ".jar"
+        return "-".join(filter(None, (self.name, self.revision, self.classifier))) + f".{self.extension}"
 
 
 def kafka_modules(version: str) -> list[Module]:
@@ -71,6 +73,11 @@ def kafka_tools_modules(version: str) -> list[Module]:
 def kafka_test_modules(version: str) -> list[Module]:
     """Kafka's tests and benchmarks of the broker. They need the jars of the same release, too."""
     return [Module("org.apache.kafka", "kafka_2.13", version, transitive=False, classifier="test")]
+
+
+def registry_modules(version: str) -> list[Module]:
+    """A whole Apicurio Registry, in one archive."""
+    return [Module("io.apicurio", "apicurio-registry-app", version, False, "all", "tar.gz")]
 
 
 SPARK_KAFKA = "spark-kafka-4.2.0"
@@ -103,6 +110,18 @@ def resolve_kafka_tests(version: str) -> Path:
     return resolve(f"kafka-tests-{version}", kafka_test_modules(version))
 
 
+def resolve_registry(version: str) -> Path:
+    """The folder of one unpacked release of Apicurio Registry."""
+    name = f"apicurio-registry-{version}"
+    archive = next(resolve(name, registry_modules(version)).glob("*.tar.gz"))
+
+    def unpack(part: Path) -> None:
+        with tarfile.open(archive) as opened:
+            opened.extractall(part, filter="data")
+
+    return cached(f"{name}-unpacked", unpack)
+
+
 def resolve_spark_kafka_jars() -> list[str]:
     """Paths for `spark.jars`: Spark's own Kafka source and sink, to compare with and to read back through."""
     return [str(jar) for jar in sorted(resolve(SPARK_KAFKA, SPARK_KAFKA_MODULES).glob("*.jar"))]
@@ -122,7 +141,7 @@ def checksums(name: str) -> str:
 
 
 def _checksums_of(folder: Path) -> str:
-    jars = sorted(folder.glob("*.jar"))
+    jars = sorted([*folder.glob("*.jar"), *folder.glob("*.tar.gz")])
     return "".join(f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {folder.name}/{jar.name}\n" for jar in jars)
 
 
@@ -156,6 +175,7 @@ def _modules(name: str) -> list[Module]:
     """The modules of a set of jars, by the name of its folder."""
     kind, _, version = name.rpartition("-")
     sets = {"kafka": kafka_modules, "kafka-tools": kafka_tools_modules, "kafka-tests": kafka_test_modules}
+    sets["apicurio-registry"] = registry_modules
     return SPARK_KAFKA_MODULES if name == SPARK_KAFKA else sets[kind](version)
 
 
@@ -201,7 +221,7 @@ def _fetch(name: str, modules: list[Module], part: Path) -> None:
         if attempt == ATTEMPTS:
             raise JarsUnavailableError(_advice(cache_dir() / name, modules, output))
     (part / "ivy.xml").unlink()
-    sizes = [jar.stat().st_size for jar in part.glob("*.jar")]
+    sizes = [jar.stat().st_size for jar in part.iterdir()]
     seconds = time.monotonic() - started
     progress(f"fetched {name}: {len(sizes)} jars, {sum(sizes) / 1e6:.0f} MB, {seconds:.0f} s", end="\n")
 

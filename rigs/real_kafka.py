@@ -31,11 +31,12 @@ from types import TracebackType
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from rigs.jars import java, resolve_kafka, resolve_kafka_tools, resolve_spark_kafka_jars
+from rigs.jars import java, resolve_kafka, resolve_kafka_tools, resolve_registry, resolve_spark_kafka_jars
 
 __all__ = ["KAFKA_3_9", "KAFKA_4", "RealKafka", "RealKafkaError", "resolve_spark_kafka_jars"]
 
 KAFKA_4 = "4.1.2"
+APICURIO = "2.6.13.Final"  # the last release line that runs on Java 17, and whose POMs Ivy finds
 KAFKA_3_9 = "3.9.2"  # the last release line that takes magic 0 and 1 (Produce v0 to v2, KIP-896)
 
 _HOST = "127.0.0.1"
@@ -212,7 +213,7 @@ class RealKafka:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_die_with_parent if threading.current_thread() is threading.main_thread() else None,
+                preexec_fn=die_with_parent if threading.current_thread() is threading.main_thread() else None,
             )
 
     def _properties(self, port: int, controller_port: int) -> dict[str, str]:
@@ -308,7 +309,7 @@ _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Runs in the child between fork and exec, so that a killed test run leaves no JVM behind."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -326,6 +327,7 @@ def main() -> None:
             resolve_kafka(version)
         resolve_kafka_tools(KAFKA_4)
         resolve_spark_kafka_jars()
+        resolve_registry(APICURIO)
         return
     options = dict(option.split("=", 1) for option in arguments.option)
     # SIGTERM leaves the `with`, which removes the data.

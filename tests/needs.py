@@ -59,6 +59,7 @@ KAFKA = Need(
     "rigs.jars.java.",
     "rigs.jars.resolve",
     "rigs.real_cluster.RealCluster.",
+    "rigs.real_registry.RealRegistry.",
     "rigs.real_kafka.RealKafka.",
     "tests.real.test_",
     fixtures=["kafka_4", "kafka_3_9", "real_cluster"],

@@ -32,7 +32,7 @@ LAYERS = (
     {"metadata"},
     {"batches"},
     {"transactions"},
-    {"serialization", "interceptors", "partitioner"},
+    {"serialization", "interceptors", "partitioner", "formats"},
     {"append", "sending"},
     {"metrics", "producer", "sharing", "typing"},
     {""},

@@ -1,0 +1,202 @@
+"""One HTTP request with an end: connection, TLS, proxy and response together stay within a time.
+
+It follows no redirect, because a redirect would hand the credentials to another host. It bounds the response's body.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import os
+import socket
+import ssl
+import threading
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, NoReturn, Protocol, TypeVar
+
+from kafkabuf.config.secret import SecretStr
+from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError, printable
+from kafkabuf.formats.registry_settings import Address, parse_url
+from kafkabuf.network.background import BackgroundCall
+
+LARGEST_BODY = 16 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+class HttpSettings(Protocol):
+    @property
+    def ssl_ca_location(self) -> str | None: ...
+    @property
+    def ssl_certificate_location(self) -> str | None: ...
+    @property
+    def ssl_key_location(self) -> str | None: ...
+    @property
+    def ssl_key_password(self) -> SecretStr | None: ...
+    @property
+    def proxy(self) -> Address | None: ...
+    @property
+    def http_connect_timeout_ms(self) -> int: ...
+    @property
+    def http_read_timeout_ms(self) -> int: ...
+
+
+class Request(NamedTuple):
+    """`path` is added to the address's own path."""
+
+    address: Address
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+
+    def __repr__(self) -> str:  # the headers have credentials
+        return f"Request({self.method} {self.address}{self.path})"
+
+
+class Response(NamedTuple):
+    status: int
+    body: bytes
+    location: str | None
+
+
+def basic(user: str) -> str:
+    """The header Authorization for `user:password`."""
+    return "Basic " + base64.b64encode(user.encode()).decode()
+
+
+def within(seconds: float, call: Callable[[], T], abandon: Callable[[], None], name: str) -> T:
+    """The result of a call that may take so long. After it, or on Ctrl-C, `abandon` makes the call's thread end.
+
+    The call runs in a thread of its own: neither a lookup of a host name nor a response in small pieces can be bounded
+    otherwise. Raises NetworkError after the time.
+    """
+    ended = threading.Event()
+    running = BackgroundCall(call, ended.set, "kafkabuf-schema-registry")
+    try:
+        in_time = ended.wait(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+    except BaseException:
+        abandon()
+        raise
+    if not in_time:
+        abandon()
+        raise NetworkError(f"{name} gave no response within {seconds:.3g} s")
+    return running.result()
+
+
+def send(request: Request, settings: HttpSettings, seconds: float) -> Response:
+    """Send a request and read the response, whatever its status. Raises NetworkError, SslAuthenticationError.
+
+    Raises ConfigError for a file of the ssl settings that is not readable, or a credential that no header may have.
+    """
+    connection, path, headers = _connection(request, settings, seconds)
+
+    def exchange() -> Response:
+        try:
+            connection.connect()
+            connection.sock.settimeout(min(settings.http_read_timeout_ms / 1000, seconds))
+            connection.request(request.method, path, request.body, headers)
+            with connection.getresponse() as response:
+                body = response.read(LARGEST_BODY + 1)
+            return Response(response.status, body, response.getheader("Location"))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            failure = explained(error, str(request.address))
+        finally:
+            connection.close()
+        raise failure  # outside the except: the error above may show a header, and must not be its context
+
+    def abandon() -> None:
+        sock = connection.sock
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)  # close() would not wake the thread that reads
+
+    return within(seconds, exchange, abandon, str(request.address))
+
+
+def explained(error: Exception, name: str) -> KafkaError:
+    """The error of a request without a response."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return SslAuthenticationError(
+            f"{name} is not trusted: {printable(error.verify_message)}; name the CA that signed its certificate in "
+            "ssl.ca.location"
+        )
+    if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+        return SslAuthenticationError(
+            f"{name} refuses the TLS handshake: {error.reason}; see ssl.certificate.location and ssl.key.location"
+        )
+    if isinstance(error, ValueError) and not isinstance(error, OSError):
+        # Its text would show a header, which may be a secret.
+        return ConfigError(f"{name}: a credential has a character that no HTTP header may have")
+    return NetworkError(f"{name}: {printable(f'{type(error).__name__}: {error}')}")
+
+
+def tls_context(settings: HttpSettings) -> ssl.SSLContext:
+    """A context that checks the server's certificate and name. Raises ConfigError for a file that is not readable."""
+    context = ssl.create_default_context()
+    if settings.ssl_ca_location is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        folder = os.path.isdir(settings.ssl_ca_location)
+        try:
+            context.load_verify_locations(**{"capath" if folder else "cafile": settings.ssl_ca_location})
+        except OSError as error:
+            raise _unreadable("ssl.ca.location", settings.ssl_ca_location, error) from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if settings.ssl_certificate_location is not None:
+        _load_key(context, settings, settings.ssl_certificate_location)
+    return context
+
+
+def _load_key(context: ssl.SSLContext, settings: HttpSettings, certificate: str) -> None:
+    secret = settings.ssl_key_password
+
+    def missing() -> NoReturn:  # without a callback OpenSSL would ask at the terminal
+        raise ConfigError("the client's private key is encrypted: set ssl.key.password")
+
+    password = missing if secret is None else secret.get_secret_value
+    try:
+        context.load_cert_chain(certificate, settings.ssl_key_location, password=password)
+    except OSError as error:
+        file = settings.ssl_key_location or certificate
+        raise _unreadable("ssl.certificate.location, ssl.key.location, ssl.key.password", file, error) from None
+
+
+def _unreadable(names: str, file: str, error: OSError) -> ConfigError:
+    reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
+    return ConfigError(f"{names}: {file} is not readable as PEM ({reason})")
+
+
+def _connection(
+    request: Request, settings: HttpSettings, seconds: float
+) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
+    """The connection, not yet opened, the path to ask for, and the headers."""
+    address, headers = request.address, dict(request.headers)
+    path = address.path + request.path
+    timeout = min(settings.http_connect_timeout_ms / 1000, seconds)
+    proxy = settings.proxy or _proxy_of_environment(address)
+    hop = proxy or address
+    if address.scheme == "https":
+        secure = http.client.HTTPSConnection(hop.host, hop.port, timeout=timeout, context=tls_context(settings))
+        if proxy is not None:
+            user = {"Proxy-Authorization": basic(proxy.user.get_secret_value())} if proxy.user else {}
+            secure.set_tunnel(address.host, address.port, user)
+        return secure, path, headers
+    if proxy is not None:
+        path = f"{address}{request.path}"
+        if proxy.user is not None:
+            headers["Proxy-Authorization"] = basic(proxy.user.get_secret_value())
+    return http.client.HTTPConnection(hop.host, hop.port, timeout=timeout), path, headers
+
+
+def _proxy_of_environment(address: Address) -> Address | None:
+    if urllib.request.proxy_bypass(address.host):
+        return None
+    url = urllib.request.getproxies().get(address.scheme)
+    if not url:
+        return None
+    try:
+        return parse_url(url if "://" in url else f"http://{url}", "http")
+    except ValueError as error:
+        raise ConfigError(f"the environment's proxy for {address.scheme}: {error}") from None

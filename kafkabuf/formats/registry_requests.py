@@ -1,0 +1,121 @@
+"""Requests to a registry of several URLs: fail-over, retries, tokens, and one time-out for all of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar
+
+from kafkabuf.backoff import ExponentialBackoff
+from kafkabuf.clock import Clock
+from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SchemaRegistryError, TimeoutError
+from kafkabuf.formats.registry_confluent import ConfluentSession, usable
+from kafkabuf.formats.registry_rest import RestSession
+from kafkabuf.formats.registry_settings import Address, RegistrySettings
+from kafkabuf.formats.registry_tokens import TokenSource
+from kafkabuf.formats.schemas import Registered, Schema
+
+CLIENTS = ("auto", "confluent", "kafkabuf")
+
+T = TypeVar("T")
+
+
+class Session(Protocol):
+    """Requests to one URL, for one request."""
+
+    def register(self, subject: str, schema: Schema, normalize: bool) -> Registered: ...
+    def lookup(self, subject: str, schema: Schema, normalize: bool, deleted: bool) -> Registered: ...
+    def version(self, subject: str, version: int | None) -> Registered: ...
+    def by_id(self, schema_id: int, subject: str | None) -> Schema: ...
+    def by_guid(self, guid: str) -> Schema: ...
+
+
+class Deadline(NamedTuple):
+    """A time-out in seconds, and when it is over by the clock."""
+
+    seconds: float
+    at: float
+
+
+class Requests:
+    """Asks one URL after the other, first the URL that answered last, until one answers.
+
+    The URL that answered last is stale as soon as it does not answer. The next one is then tried in the same call.
+    """
+
+    def __init__(self, settings: RegistrySettings, client: str, clock: Clock) -> None:
+        if client not in CLIENTS:
+            raise ConfigError(f"client must be {', '.join(CLIENTS)}, found {client!r}")
+        self._settings = settings
+        self._client = client
+        self._clock = clock
+        self._tokens = TokenSource(settings, clock)
+        self._backoff = ExponentialBackoff(settings.retries_wait_ms, settings.retries_max_wait_ms)
+        self._first = 0  # the index of the URL that answered last
+
+    def deadline(self, seconds: float) -> Deadline:
+        return Deadline(seconds, self._clock.monotonic() + seconds)
+
+    def ask(self, request: Callable[[Session], T], deadline: Deadline) -> T:
+        """The response to a request. Raises the registry's refusal, or TimeoutError, NetworkError without an answer."""
+        failures = 0
+        while True:
+            errors: list[KafkaError] = []
+            for index in self._order():
+                try:
+                    response = self._ask_one(index, request, deadline, len(self._settings.schema_registry_url))
+                except (NetworkError, SchemaRegistryError) as error:
+                    if not error.retriable:
+                        raise self._struck(error) from None
+                    errors.append(error)
+                except KafkaError as error:
+                    raise self._struck(error) from None
+                else:
+                    self._first = index
+                    return response
+            pause = self._backoff.delay(failures)
+            failures += 1
+            last = errors[-1]
+            last.args = ("; ".join(map(str, errors)),)
+            if failures > self._settings.max_retries:
+                raise self._struck(last)
+            if self._left(deadline) <= pause:
+                what = self._struck(last)
+                raise TimeoutError(f"no answer of the Schema Registry within {deadline.seconds:.3g} s: {what}")
+            self._wait(pause)
+
+    def _order(self) -> list[int]:
+        count = len(self._settings.schema_registry_url)
+        return [(self._first + step) % count for step in range(count)]
+
+    def _ask_one(self, index: int, request: Callable[[Session], T], deadline: Deadline, urls: int) -> T:
+        address = self._settings.schema_registry_url[index]
+        # The URLs share the time: one that swallows packets must not take that of the others.
+        seconds = self._left(deadline) / urls
+        if seconds <= 0:
+            raise NetworkError(f"{address}: no time was left to ask it")
+        share = self._clock.monotonic() + seconds
+        token = self._tokens.token(seconds)
+        try:
+            return request(self._session(address, token, share - self._clock.monotonic()))
+        except SchemaRegistryError as error:
+            if error.status != 401 or not self._tokens.drop(token):
+                raise
+        token = self._tokens.token(share - self._clock.monotonic())
+        return request(self._session(address, token, share - self._clock.monotonic()))
+
+    def _session(self, address: Address, token: str | None, seconds: float) -> Session:
+        theirs = self._client == "confluent" or (self._client == "auto" and usable(self._settings))
+        return (ConfluentSession if theirs else RestSession)(self._settings, address, token, seconds)
+
+    def _struck(self, error: KafkaError) -> KafkaError:
+        error.args = (self._settings.struck(str(error)),)
+        return error
+
+    def _left(self, deadline: Deadline) -> float:
+        return deadline.at - self._clock.monotonic()
+
+    def _wait(self, seconds: float) -> None:
+        never_free = threading.Lock()
+        never_free.acquire()
+        self._clock.wait(never_free, seconds)

@@ -1,0 +1,132 @@
+"""Both clients against a real registry, Apicurio, with confluent-kafka's serializers as the witnesses."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from kafkabuf.errors import SchemaRegistryError, SerializationError
+from kafkabuf.formats.avro_compatibility import reasons
+from kafkabuf.formats.registry import SchemaReference, SchemaRegistry
+from rigs.real_registry import RealRegistry
+from tests.formats.registry_support import OTHER, RECORD, WIDER
+from tests.formats.test_avro_compatibility import CASES
+
+CLIENTS = ("kafkabuf", "confluent")
+OBJECT = '{"type":"object","title":"T","properties":{"a":{"type":"integer"}}}'
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[RealRegistry]:
+    with RealRegistry() as registry:
+        yield registry
+
+
+def connect(real: RealRegistry, client: str, **settings: Any) -> SchemaRegistry:
+    return SchemaRegistry({"schema.registry.url": real.url} | settings, client=client)
+
+
+def set_compatibility(real: RealRegistry, subject: str, level: str) -> None:
+    request = urllib.request.Request(
+        f"{real.url}/config/{subject}",
+        json.dumps({"compatibility": level}).encode(),
+        {"Content-Type": "application/json"},
+        method="PUT",
+    )
+    with urllib.request.urlopen(request, timeout=30) as response:
+        assert response.status == 200
+
+
+def test_both_clients_agree_with_a_real_registry(real: RealRegistry) -> None:
+    answers = []
+    wider_id = 0
+    for client in CLIENTS:
+        registry = connect(real, client)
+        first = registry.resolve(RECORD, subject="both-value", timeout=30)
+        wider = registry.resolve(WIDER, subject="both-value", timeout=30)
+        assert first.id != wider.id
+        wider_id = wider.id
+        assert registry.resolve(RECORD, subject="both-value", auto_register=False) == first
+        assert registry.resolve(None, subject="both-value", use_schema_id=first.id) == first
+        assert registry.resolve(RECORD, subject="both-value", use_latest_version=True) == wider
+        with pytest.raises(SerializationError, match="a: long cannot read string"):
+            registry.resolve(OTHER, subject="both-value", use_latest_version=True)
+        answers.append([first, wider, registry.latest("both-value"), registry.by_id(first.id)])
+    assert answers[0] == answers[1]
+    with SchemaRegistryClient({"url": real.url}) as theirs:
+        assert theirs.get_latest_version("both-value").schema_id == wider_id
+
+
+def test_both_clients_tell_a_refusal_alike(real: RealRegistry) -> None:
+    connect(real, "kafkabuf").resolve(RECORD, subject="strict-value", timeout=30)
+    set_compatibility(real, "strict-value", "FULL")
+    told = []
+    for client in CLIENTS:
+        registry = connect(real, client)
+        with pytest.raises(SchemaRegistryError, match=r"(?i)incompatible") as refused:
+            registry.resolve(OTHER, subject="strict-value", timeout=30)
+        with pytest.raises(SchemaRegistryError) as invalid:
+            registry.resolve("{bad", subject="invalid-value", timeout=30)
+        with pytest.raises(SchemaRegistryError) as missing:
+            registry.resolve(None, subject="missing-value", use_latest_version=True, timeout=30)
+        errors = [refused.value, invalid.value, missing.value]
+        assert [error.status for error in errors] == [409, 422, 404]
+        told.append([(str(error), error.error_code) for error in errors])
+    assert told[0] == told[1]
+
+
+def test_references_are_resolved_by_a_real_registry(real: RealRegistry) -> None:
+    inner = '{"type":"enum","name":"E","namespace":"n","symbols":["x"]}'
+    outer = '{"type":"record","name":"O","namespace":"n","fields":[{"name":"e","type":"n.E"}]}'
+    resolved = []
+    for client in CLIENTS:
+        registry = connect(real, client)
+        registry.resolve(inner, subject="inner", timeout=30)
+        reference = SchemaReference("n.E", "inner", 1)
+        resolved.append(registry.resolve(outer, subject="outer-value", references=[reference], timeout=30))
+        assert registry.resolve(None, subject="outer-value", use_latest_version=True).references == (("n.E", inner),)
+    assert resolved[0] == resolved[1]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_confluent_kafka_reads_what_the_prefix_frames_and_frames_alike(real: RealRegistry, client: str) -> None:
+    topic = f"framed-{client}"
+    resolved = connect(real, client).resolve(OBJECT, "JSON", subject=f"{topic}-value", timeout=30)
+    context = SerializationContext(topic, MessageField.VALUE)
+    options = {"subject.name.strategy.type": "TOPIC"}
+    with SchemaRegistryClient({"url": real.url}) as theirs:
+        read = JSONDeserializer(None, schema_registry_client=theirs, conf=options)
+        assert read(resolved.prefix + b'{"a":7}', context) == {"a": 7}
+        write = JSONSerializer(OBJECT, theirs, conf=options | {"auto.register.schemas": False})
+        assert write({"a": 7}, context) == resolved.prefix + b'{"a":7}'
+
+
+def _is_registered(registry: SchemaRegistry, subject: str, schema: str) -> bool:
+    """Whether the registry takes a schema; if not, it says that the schema is incompatible."""
+    try:
+        registry.resolve(schema, subject=subject, timeout=30)
+    except SchemaRegistryError as error:
+        if error.status == 409:
+            return False
+        raise
+    return True
+
+
+def test_registry_agrees_on_which_schema_reads_which(real: RealRegistry) -> None:
+    different = []
+    for number, (reader, writer, _) in enumerate(CASES):
+        texts = json.dumps(reader), json.dumps(writer)
+        registry = connect(real, "kafkabuf")
+        registry.resolve(texts[1], subject=f"case-{number}", timeout=30)
+        set_compatibility(real, f"case-{number}", "BACKWARD")
+        accepted = _is_registered(registry, f"case-{number}", texts[0])
+        if accepted != (reasons(([], texts[0]), ([], texts[1])) == []):
+            different.append((number, texts, accepted))
+    assert different == []
