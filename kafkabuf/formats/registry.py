@@ -9,6 +9,7 @@ A request goes through confluent-kafka's client where `kafkabuf[schema-registry]
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -76,13 +77,24 @@ class SchemaRegistry:
     def __init__(
         self, settings: Mapping[str, Any] | RegistrySettings, *, client: str = "auto", clock: Clock | None = None
     ) -> None:
-        clock = clock or SystemClock()
         self.settings = settings if isinstance(settings, RegistrySettings) else RegistrySettings(settings)
         self._client = client
-        self._requests = Requests(self.settings, client, clock)
-        self._cache = ResponseCache(self.settings.cache_capacity, self.settings.retries_max_wait_ms / 1000, clock)
+        self._clock = clock or SystemClock()
         ttl = self.settings.latest_cache_ttl_sec
         self._lifetime = _FOR_EVER if ttl == -1 else float(ttl)
+        self._begin()
+
+    def _begin(self) -> None:
+        settings = self.settings
+        self._process = os.getpid()
+        self._requests = Requests(settings, self._client, self._clock)
+        self._cache = ResponseCache(settings.cache_capacity, settings.retries_max_wait_ms / 1000, self._clock)
+
+    def _deadline(self, timeout: float) -> Deadline:
+        """Each public call begins here."""
+        if self._process != os.getpid():  # a forked child: another thread may have held a lock at the fork
+            self._begin()
+        return self._requests.deadline(timeout)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.settings, self._client)
@@ -126,8 +138,10 @@ class SchemaRegistry:
         choice = self._choice(auto_register, use_latest_version, use_schema_id, compatibility_strict, normalize)
         if kind not in KINDS or field not in ("key", "value"):
             raise ConfigError(f"expected one of {', '.join(KINDS)} and key or value, found {kind!r} and {field!r}")
+        if not isinstance(subject, str) or not subject or not isinstance(schema, str | None):
+            raise ConfigError("a subject must be text, and not empty; a schema must be text or None")
         given = None if schema is None else Schema(schema, kind, tuple(SchemaReference(*each) for each in references))
-        deadline = self._requests.deadline(timeout)
+        deadline = self._deadline(timeout)
         used = self._used(given, choice, subject, deadline)
         if used.schema.kind != kind:
             raise SerializationError(f"the schema of {subject} is of the kind {used.schema.kind}, not {kind}")
@@ -144,15 +158,15 @@ class SchemaRegistry:
 
     def latest(self, subject: str, timeout: float = DEFAULT_TIMEOUT) -> Registered:
         """The latest version of a subject. Raises as resolve() does."""
-        return self._version(subject, None, self._requests.deadline(timeout))
+        return self._version(subject, None, self._deadline(timeout))
 
     def by_id(self, schema_id: int, subject: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Schema:
         """The schema of an id. Raises as resolve() does."""
-        return self._by_id(schema_id, subject, self._requests.deadline(timeout))
+        return self._by_id(schema_id, subject, self._deadline(timeout))
 
     def by_guid(self, guid: str, timeout: float = DEFAULT_TIMEOUT) -> Schema:
         """The schema of a guid. Raises as resolve() does."""
-        deadline = self._requests.deadline(timeout)
+        deadline = self._deadline(timeout)
         return self._cache.get(
             ("guid", guid), lambda: self._requests.ask(lambda session: session.by_guid(guid), deadline), _FOR_EVER
         )

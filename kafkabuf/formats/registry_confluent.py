@@ -28,9 +28,8 @@ def usable(settings: RegistrySettings) -> bool:
         return False
     bearer = settings.bearer_auth_credentials_source is not None
     # It takes no bearer token without a logical cluster.
-    return hasattr(SchemaRegistryClient, "get_schema_by_guid") and not (
-        bearer and settings.bearer_auth_logical_cluster is None
-    )
+    complete = all(hasattr(SchemaRegistryClient, method) for method in ("get_schema_by_guid", "__enter__"))
+    return complete and not (bearer and settings.bearer_auth_logical_cluster is None)
 
 
 class ConfluentSession:
@@ -85,7 +84,8 @@ class ConfluentSession:
                 explained = _explained(error, name)
             raise explained  # outside the except: the error above may show credentials, and must not be its context
 
-        return registry_http.within(seconds, call, lambda: None, name)  # its sockets have time-outs
+        # Nothing can end its thread from outside. The time-out of each read does, unless the response comes in pieces.
+        return registry_http.within(seconds, call, lambda: None, name)
 
     def _conf(self, seconds: float) -> dict[str, Any]:
         settings = self._settings

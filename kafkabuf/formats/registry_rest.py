@@ -12,6 +12,7 @@ from kafkabuf.formats import registry_http
 from kafkabuf.formats.registry_http import LARGEST_BODY, Request, Response
 from kafkabuf.formats.registry_settings import Address, RegistrySettings
 from kafkabuf.formats.schemas import Registered, Schema, registered_in, schema_in
+from kafkabuf.version import __version__
 
 RETRIABLE_STATUSES = {408, 429, 500, 502, 503, 504}
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/vnd.schemaregistry+json, application/json"
@@ -46,7 +47,7 @@ class RestSession:
         self._settings = settings
         self._address = address
         self._seconds = seconds
-        self._headers = {"Accept": _ACCEPT}
+        self._headers = {"Accept": _ACCEPT, "User-Agent": f"kafkabuf/{__version__}"}
         user = settings.user(address)
         if user is not None:
             self._headers["Authorization"] = registry_http.basic(user.get_secret_value())

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import base64
 import logging
+import os
 import pickle
+import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import (
     ConfigError,
     KafkaError,
+    MissingExtraError,
     NetworkError,
     SchemaRegistryError,
     SerializationError,
     TimeoutError,
 )
 from kafkabuf.formats.registry import Resolved, SchemaReference, SchemaRegistry
+from kafkabuf.formats.registry_http import LARGEST_BODY
 from tests.formats.registry_support import OTHER, RECORD, WIDER, FakeRegistry, running
 
 SECRET = "s3cret/Word"
@@ -366,6 +375,77 @@ def test_remembered_responses_are_bounded(fake: FakeRegistry, client: str) -> No
     assert len(fake.seen) == asked + 1, "b was used least lately"
 
 
+def test_forked_child_does_not_wait_for_a_lock_of_its_parent(
+    fake: FakeRegistry, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = connect(fake, client)
+    registry.resolve(RECORD, subject="s")
+    registry._cache._lock.acquire()  # as another thread may at the fork
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert registry.resolve(RECORD, subject="s").id == 100
+
+
+def test_threads_may_share_a_registry(fake: FakeRegistry, client: str) -> None:
+    registry = connect(fake, client, **{"cache.capacity": 2})
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: registry.resolve(RECORD, subject=f"s-{n % 4}"), range(24)))
+    assert {(each.id, each.schema) for each in found} == {(100, RECORD)}
+
+
+# ---- which client ----------------------------------------------------------------------------------------------------
+
+
+def _hide_confluent_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
+
+
+def test_own_client_serves_where_confluent_kafka_is_missing(
+    fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(fake, "auto").resolve(RECORD, subject="s")
+    _hide_confluent_kafka(monkeypatch)
+    connect(fake, "auto").resolve(RECORD, subject="s")
+    agents = [seen.headers["user-agent"].partition("/")[0] for seen in fake.seen]
+    assert agents == ["python-httpx2", "kafkabuf"] or agents == ["python-httpx", "kafkabuf"]
+
+
+def test_missing_confluent_kafka_is_named_where_it_is_asked_for(
+    fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _hide_confluent_kafka(monkeypatch)
+    with pytest.raises(MissingExtraError, match=r"kafkabuf\[schema-registry\]"):
+        connect(fake, "confluent").resolve(RECORD, subject="s")
+    with pytest.raises(ConfigError, match="auto, confluent, kafkabuf"):
+        connect(fake, "another")
+
+
+def test_what_is_no_text_is_refused(fake: FakeRegistry) -> None:
+    registry = connect(fake, "kafkabuf")
+    for schema, subject in ((7, "s"), (b"x", "s"), (RECORD, ""), (RECORD, None)):
+        with pytest.raises(ConfigError, match="must be text"):
+            registry.resolve(schema, subject=subject)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="found 'XML'"):
+        registry.resolve(RECORD, "XML", subject="s")
+    assert fake.seen == []
+
+
+def test_response_without_an_end_is_refused(fake: FakeRegistry) -> None:
+    fake.faults = [("body", 200, b" " * (LARGEST_BODY + 1))]
+    with pytest.raises(SchemaRegistryError, match=f"more than {LARGEST_BODY} bytes"):
+        connect(fake, "kafkabuf").resolve(RECORD, subject="s", timeout=60)
+
+
+def test_thread_of_a_request_that_took_too_long_ends(fake: FakeRegistry) -> None:
+    fake.faults = ["drip"]
+    registry = SchemaRegistry({"schema.registry.url": fake.url, "max.retries": 0}, client="kafkabuf")
+    with pytest.raises(NetworkError):
+        registry.resolve(RECORD, subject="s", timeout=0.2)
+    deadline = time.monotonic() + 20
+    while any(thread.name == "kafkabuf-schema-registry" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "the server goes on for ever, the thread must not"
+        time.sleep(0.01)
+
+
 # ---- credentials -----------------------------------------------------------------------------------------------------
 
 
@@ -445,3 +525,20 @@ def test_both_clients_give_equal_answers() -> None:
             answers.append(results)
     assert answers[0] == answers[1]
     assert len(set(map(str, answers[0][5:]))) == 5
+
+
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_confluent_kafka_reads_and_writes_the_same_header(fake: FakeRegistry, client: str, field: str) -> None:
+    schema = '{"type":"object","title":"T","properties":{"a":{"type":"integer"}}}'
+    registry = connect(fake, client, **{"schema.id.framing": "header"})
+    resolved = registry.resolve(schema, "JSON", subject=registry.subject("t", field), field=field)
+    with SchemaRegistryClient({"url": fake.url}) as theirs:
+        options: dict[str, Any] = {"subject.name.strategy.type": "TOPIC"}
+        read = JSONDeserializer(None, schema_registry_client=theirs, conf=options)
+        assert resolved.header is not None
+        context = SerializationContext("t", MessageField(field), [resolved.header])
+        assert read(resolved.prefix + b'{"a":7}', context) == {"a": 7}
+        options |= {"auto.register.schemas": False, "schema.id.serializer": header_schema_id_serializer}
+        context = SerializationContext("t", MessageField(field), [])
+        assert JSONSerializer(schema, theirs, conf=options)({"a": 7}, context) == b'{"a":7}'
+        assert context.headers == [resolved.header]
