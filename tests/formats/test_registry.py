@@ -264,6 +264,15 @@ def test_next_url_is_asked_and_remembered(fake: FakeRegistry, client: str) -> No
         registry.latest("t-value")
 
 
+def test_url_that_is_silent_leaves_time_for_the_next(fake: FakeRegistry, client: str) -> None:
+    with running(FakeRegistry()) as silent:
+        silent.faults = ["silent"] * 9
+        settings = {"schema.registry.url": f"{silent.url},{fake.url}", "max.retries": 0}
+        registry = SchemaRegistry(settings, client=client)
+        assert registry.resolve(RECORD, subject="t-value", timeout=4).id == 100
+        silent.released.set()
+
+
 def test_redirect_is_not_followed(fake: FakeRegistry, client: str) -> None:
     with running(FakeRegistry()) as elsewhere:
         fake.faults = [("redirect", f"{elsewhere.url}/subjects")]
