@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import threading
@@ -46,7 +47,7 @@ class FakeRegistry:
         if urlsplit(seen.path).path == "/token":
             return 200, {"access_token": self.tokens.pop(0)} | ({"expires_in": self.lifetime} if self.lifetime else {})
         if self.authorization is not None and seen.headers.get("authorization") != self.authorization:
-            return 401, {"error_code": 401, "message": f"Unauthorized: {seen.headers.get('authorization')}"}
+            return 401, {"error_code": 401, "message": f"Unauthorized: {_shown(seen.headers.get('authorization', ''))}"}
         parts = [unquote(part) for part in urlsplit(seen.path).path.strip("/").split("/")]
         query = {name: values[0] for name, values in parse_qs(urlsplit(seen.path).query).items()}
         match seen.method, parts:
@@ -100,6 +101,13 @@ class FakeRegistry:
     def _id(self, text: str) -> int:
         texts = [each["schema"] for versions in self.subjects.values() for each in versions]
         return 100 + (texts.index(text) if text in texts else len(texts))
+
+
+def _shown(authorization: str) -> str:
+    """The credentials as they came, and the password as a server reads it."""
+    kind, _, content = authorization.partition(" ")
+    password = base64.b64decode(content).decode().partition(":")[2] if kind == "Basic" else ""
+    return f"{authorization} {password}"
 
 
 @contextmanager

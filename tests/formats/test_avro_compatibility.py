@@ -55,6 +55,10 @@ CASES: list[tuple[Any, Any, str | None]] = [
     (record(name="Q"), record(name="R"), "Q cannot read R"),
     (record(name="Q", aliases=["R"]), record(name="R"), None),
     (LIST, LIST, None),
+    # Both branches have the record I, which does not fit: the second must not take it as compared.
+    ([record(field("i", record(field("x", "int"), name="I")), namespace="a"),
+      record(field("i", "a.I"), namespace="b")],
+     record(field("i", record(field("x", "long"), name="I")), namespace="a"), "no branch of the reader's union"),
     (record(field("next", ["null", "R"]), field("x", "int")), LIST, "x: the writer lacks the field"),
 ]  # fmt: skip
 

@@ -182,6 +182,7 @@ def test_guid_goes_into_the_header(fake: FakeRegistry, client: str) -> None:
     assert registry.by_guid(str(resolved.guid)).text == RECORD
     by_id = registry.resolve(None, subject="t-key", field="key", use_schema_id=resolved.id)
     assert by_id == resolved, "the response of an id may lack the guid"
+    assert "deleted=true" in fake.seen[-1].path.lower(), "the schema of an id may be a deleted version"
 
 
 def test_registry_without_guids_is_an_error_of_the_header(client: str) -> None:
