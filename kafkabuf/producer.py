@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from kafkabuf.append.report import BulkReport
     from kafkabuf.batches._batch import RecordFuture
+    from kafkabuf.formats.avro import Avro
     from kafkabuf.record_metadata import RecordMetadata
     from kafkabuf.typing import BytesLike, Options
 
@@ -260,7 +261,16 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
 
     # ---- bulk --------------------------------------------------------------------------------------------------------
 
-    def send_arrow(self, data: Any, topic: str | None = None, report: str = "rows") -> BulkReport:
+    def send_arrow(
+        self,
+        data: Any,
+        topic: str | None = None,
+        report: str = "rows",
+        *,
+        value_format: Avro | None = None,
+        key_format: Avro | None = None,
+        key: str | Sequence[str] | None = None,
+    ) -> BulkReport:
         """Queue every row of Arrow data and return a BulkReport.
 
         A row larger than `max.request.size` or `buffer.memory` is left out, and the other rows are sent; the report has
@@ -277,10 +287,19 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             topic: the topic of all rows; takes precedence over the column.
             report: "rows" keeps the place of every row, for `result()`; "errors" keeps the failures and the ranges of
                 offsets, so that its size does not grow with the number of delivered rows.
+            value_format: a `kafkabuf.formats.Avro` makes the value of each row: of the column `value`, whatever its
+                type, or, without such a column, a record of all columns that the list above does not name. A null
+                `value` stays Kafka's null. The formats' work space, up to `max.request.size` for each of the two, is
+                not part of `buffer.memory`.
+            key_format: makes the key of the column `key`, or of the columns that `key` names.
+            key: the name of the column that is the key in place of `key`, as it is (binary or string) or by
+                key_format; or a list of names, of which key_format makes a record. These columns stay in the value.
 
         Raises:
             SerializationError: a column is missing or of a wrong type, the data contradicts itself, or its stream
-                fails. Also the errors that send() raises.
+                fails; a column does not fit the format's schema (before any row), or the value of a row does not (the
+                error names row, column and value). Also the errors that send() raises.
+            ConfigError: a format or `key` is of a wrong type.
             The rows before the faulty row are queued all the same: `error.report` is their BulkReport, and
             `error.rows_queued` counts them (including rows that were too large). No row after the faulty row is queued.
         """
@@ -289,8 +308,13 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         from kafkabuf.append.report import BulkReport
 
         self.check_open()
+        formats = None
+        if value_format is not None or key_format is not None or key is not None:
+            from kafkabuf.formats.plan import Formats
+
+            formats = Formats(value_format, key_format, key)
         pending = BulkReport(self._clock, report)
-        append_arrow(self, pending, data, topic)
+        append_arrow(self, pending, data, topic, formats)
         return pending
 
     def send_many(

@@ -44,6 +44,7 @@ cdef extern from * nogil:
     cdef struct ArrowSchema:
         const char* format
         const char* name
+        int64_t flags
         int64_t n_children
         ArrowSchema** children
         ArrowSchema* dictionary
@@ -188,5 +189,23 @@ cdef inline int32_t int32_at(const Column* c, int64_t row) noexcept nogil:
 
 
 # Fills `columns` with views that borrow from a struct array. Raises a SerializationError that names the column, its
-# type and the allowed types.
-cdef int bind_columns(Columns* columns, const ArrowSchema* schema, const ArrowArray* array) except -1
+# type and the allowed types. `key` names the column of the record's key. A value or a key that a format makes has no
+# column: `has_value` is then false, and `key` is None.
+cdef int bind_columns(
+    Columns* columns, const ArrowSchema* schema, const ArrowArray* array, str key=*, bint has_value=*
+) except -1
+
+# ---- the parts, for other binders: each raises a SerializationError where an array contradicts its schema or itself
+
+cdef str format_of(const ArrowSchema* schema)
+cdef int malformed(str column, str problem) except -1
+cdef int check_table(const ArrowSchema* schema, const ArrowArray* array) except -1
+cdef int check_shape(
+    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t n_buffers, int64_t min_rows
+) except -1
+cdef int check_offsets(str column, const Column* c, int64_t first, int64_t rows) except -1
+cdef int check_indices(str column, const Column* c, int64_t rows, int64_t allowed) except -1
+cdef Column borrow(const ArrowArray* array, int64_t start, Layout layout) noexcept
+cdef Column bind_plain(
+    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows, allowed
+) except *

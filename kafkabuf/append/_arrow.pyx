@@ -263,7 +263,9 @@ cdef int check_table(const ArrowSchema* schema, const ArrowArray* array) except 
     return 0
 
 
-cdef int bind_columns(Columns* columns, const ArrowSchema* schema, const ArrowArray* array) except -1:
+cdef int bind_columns(
+    Columns* columns, const ArrowSchema* schema, const ArrowArray* array, str key="key", bint has_value=True
+) except -1:
     cdef int64_t i, start = array.offset, rows = array.length
     cdef const ArrowSchema* child
     cdef const ArrowArray* column
@@ -275,13 +277,13 @@ cdef int bind_columns(Columns* columns, const ArrowSchema* schema, const ArrowAr
         child = schema.children[i]
         column = array.children[i]
         name = child.name.decode("utf-8", "replace") if child.name != NULL else ""
-        if name in _COLUMNS and name in seen:
+        if (name in _COLUMNS or name == key) and name in seen:
             raise SerializationError(f"there are two columns '{name}': rename or drop one of them")
         seen.add(name)
-        if name == "value":
-            columns.value = bind_bytes(name, child, column, start, rows, _BYTES)
-        elif name == "key":
+        if name == key:
             columns.key = bind_bytes(name, child, column, start, rows, _BYTES)
+        elif name == "value" and has_value:
+            columns.value = bind_bytes(name, child, column, start, rows, _BYTES)
         elif name == "topic":
             columns.topic = bind_bytes(name, child, column, start, rows, _TEXT)
         elif name == "partition":
@@ -290,6 +292,6 @@ cdef int bind_columns(Columns* columns, const ArrowSchema* schema, const ArrowAr
             columns.timestamp = bind_timestamp(child, column, start, rows)
         elif name == "headers":
             bind_headers(columns, child, column, start, rows)
-    if columns.value.layout == ABSENT:
+    if has_value and columns.value.layout == ABSENT:
         raise SerializationError(f"column 'value' is missing; found: {', '.join(sorted(seen)) or 'none'}")
     return 0

@@ -28,6 +28,10 @@ cdef enum Stop:
     BAD_TIMESTAMP
     BAD_HEADERS
     NO_MEMORY
+    # Only where a format makes key or value: it cannot, or the bytes are more than max.request.size.
+    BAD_KEY
+    BAD_VALUE
+    ENCODED_LARGE
 
 
 cdef struct Cursor:

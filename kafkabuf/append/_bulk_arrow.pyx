@@ -1,27 +1,29 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Encodes Arrow rows as records. Arrow data comes as one array or as a stream of arrays."""
+"""Encodes Arrow rows as records. Values and keys are columns of bytes, or what a format makes of columns."""
 
 cimport cython
-from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp
 
 from kafkabuf._held cimport MOST_HEADERS
 from kafkabuf._records cimport Record, attach_none
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport Field, field_size, kb_crc32_init
 from kafkabuf.append._arrow cimport (
-    ABSENT, ArrowArray, ArrowArrayStream, ArrowSchema, Columns, bind_columns, bytes_at, int32_at, is_null, millis_at,
+    ABSENT, ArrowArray, ArrowSchema, Columns, bind_columns, bytes_at, check_table, int32_at, is_null, millis_at,
     offset_at,
 )
 from kafkabuf.append._bulk cimport (
-    BAD_HEADERS, BAD_PARTITION, BAD_TIMESTAMP, END, NEW_TOPIC, NO_MEMORY, RAISED, Stop, Walker, append_record,
-    choose_partition,
+    BAD_HEADERS, BAD_KEY, BAD_PARTITION, BAD_TIMESTAMP, BAD_VALUE, ENCODED_LARGE, END, NEW_TOPIC, NO_MEMORY, RAISED,
+    Stop, Walker, append_record, choose_partition,
 )
+from kafkabuf.append._exported cimport visit_arrays
 from kafkabuf.append._producer cimport ProducerCore
+from kafkabuf.formats._avro cimport AvroEncoder
+from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, describe
 
-from kafkabuf.errors import InvalidTopicError, KafkaError, SerializationError
+from kafkabuf.errors import InvalidTopicError, KafkaError
 
 kb_crc32_init()
 
@@ -38,7 +40,7 @@ cdef class ArrowWalker(Walker):
     cdef Stop walk(self) except RAISED:
         cdef Stop stop
         with nogil:
-            stop = self.walk_rows()
+            stop = self.walk_encoded() if self.encodes else self.walk_rows()
         return stop
 
     cdef Stop walk_rows(self) noexcept nogil:
@@ -66,39 +68,33 @@ cdef class ArrowWalker(Walker):
             stop = append_record(self)
         return stop
 
+    cdef Stop walk_encoded(self) noexcept nogil:
+        """As `walk_rows`, for rows of which a format makes the key, the value, or both."""
+        cdef Stop stop
+        while self.row < self.columns.rows:
+            stop = read_columns(self, True)
+            if stop == END:
+                stop = append_record(self)
+            if stop != END:
+                return stop
+        return END
+
     cdef Stop read_row(self) noexcept nogil:
-        cdef Columns* c = self.columns
-        cdef Record* r = &self.record
-        cdef Field topic
-        cdef int64_t headers_size, row = self.row
-        cdef int32_t partition = -1
-        if self.name != NULL or self.cursors == NULL:
-            topic = bytes_at(&c.topic, row)
-            if (self.name == NULL or topic.size != self.name_size
-                    or memcmp(topic.data, self.name, <size_t>topic.size) != 0):
-                return NEW_TOPIC
-        r.key = bytes_at(&c.key, row)
-        r.value = bytes_at(&c.value, row)
-        r.timestamp = self.now
-        if c.timestamp.layout != ABSENT and not is_null(&c.timestamp, row):
-            r.timestamp = millis_at(&c.timestamp, row)
-            if r.timestamp < 0:
-                return BAD_TIMESTAMP
-        attach_none(r)
-        if c.headers.layout != ABSENT and not is_null(&c.headers, row):
-            headers_size = self.read_headers()
-            if headers_size < 0:
-                return NO_MEMORY if headers_size == -1 else BAD_HEADERS
-            r.headers = self.header_fields
-            r.headers_size = headers_size
-            if r.header_count and self.magic < 2:
-                return BAD_HEADERS
-        if c.partition.layout != ABSENT and not is_null(&c.partition, row):
-            partition = int32_at(&c.partition, row)
-            if partition < 0 or partition >= self.partitions:
-                self.partition = partition
-                return BAD_PARTITION
-        choose_partition(self, partition)
+        return read_columns(self, False)
+
+    cdef Stop encode_row(self) noexcept nogil:
+        """Make the record's key and value with their formats. Their bytes lie in the encoders' scratch."""
+        cdef int64_t size
+        if self.key_encoder is not None:
+            size = self.key_encoder.encode(self.row)
+            if size < ENCODED_NULL:
+                return ENCODED_LARGE if size == ENCODED_TOO_LARGE else BAD_KEY
+            self.record.key.data, self.record.key.size = self.key_encoder.out.base, size
+        if self.value_encoder is not None:
+            size = self.value_encoder.encode(self.row)
+            if size < ENCODED_NULL:
+                return ENCODED_LARGE if size == ENCODED_TOO_LARGE else BAD_VALUE
+            self.record.value.data, self.record.value.size = self.value_encoder.out.base, size
         return END
 
     cdef int64_t read_headers(self) noexcept nogil:
@@ -139,11 +135,41 @@ cdef class ArrowWalker(Walker):
         self.name_size = len(self.topic_bytes)
         return 0
 
+    cdef int refuse(self, Stop stop) except -1:
+        cdef int64_t row = self.first_row + self.row
+        if stop == BAD_KEY:
+            raise self.key_encoder.refusal(row)
+        if stop == BAD_VALUE:
+            raise self.value_encoder.refusal(row)
+        if stop == ENCODED_LARGE:
+            return self.leave_out(f"its encoded key or value is larger than max.request.size "
+                                  f"({self.max_request_size}): raise max.request.size, or send smaller records")
+        return Walker.refuse(self, stop)
+
+    cdef int prepare(self, const ArrowSchema* schema) except -1:
+        """Compile the formats for the columns of the data. No row has been read."""
+        plan = self.formats.plan(describe(schema).children)
+        if plan.value is not None:
+            self.value_encoder = AvroEncoder.__new__(AvroEncoder, plan.value, self.max_request_size)
+        if plan.key is not None:
+            self.key_encoder = AvroEncoder.__new__(AvroEncoder, plan.key, self.max_request_size)
+        self.key_column = plan.key_column
+        self.encodes = self.value_encoder is not None or self.key_encoder is not None
+        self.formats = None
+        return 0
+
     cdef int append_array(self, ArrowSchema* schema, ArrowArray* array) except -1:
         cdef Columns columns
-        bind_columns(&columns, schema, array)
+        if self.formats is not None:
+            check_table(schema, array)
+            self.prepare(schema)
+        bind_columns(&columns, schema, array, self.key_column, self.value_encoder is None)
         if self.topic is None and columns.topic.layout == ABSENT:
             raise InvalidTopicError("there is no topic: give the topic argument, or a column 'topic'")
+        if self.value_encoder is not None:
+            self.value_encoder.bind(schema, array)
+        if self.key_encoder is not None:
+            self.key_encoder.bind(schema, array)
         self.columns = &columns
         self.only_values = self.topic_bytes is None and self.topic is not None and not (
             columns.key.layout or columns.partition.layout or columns.timestamp.layout or columns.headers.layout)
@@ -153,93 +179,68 @@ cdef class ArrowWalker(Walker):
 seal(ArrowWalker)
 
 
-def append_arrow(ProducerCore producer not None, report, data, topic):
-    """See KafkaProducer.send_arrow. `report` gets all rows that were queued or left out, also if the call raises."""
+# `encodes` is a constant in each caller, so that the way without a format has no branch for it.
+cdef inline Stop read_columns(ArrowWalker walker, bint encodes) noexcept nogil:
+    cdef Columns* c = walker.columns
+    cdef Record* r = &walker.record
+    cdef Field topic
+    cdef int64_t headers_size, row = walker.row
+    cdef int32_t partition = -1
+    cdef Stop stop
+    if walker.name != NULL or walker.cursors == NULL:
+        topic = bytes_at(&c.topic, row)
+        if (walker.name == NULL or topic.size != walker.name_size
+                or memcmp(topic.data, walker.name, <size_t>topic.size) != 0):
+            return NEW_TOPIC
+    r.key = bytes_at(&c.key, row)
+    r.value = bytes_at(&c.value, row)
+    r.timestamp = walker.now
+    if c.timestamp.layout != ABSENT and not is_null(&c.timestamp, row):
+        r.timestamp = millis_at(&c.timestamp, row)
+        if r.timestamp < 0:
+            return BAD_TIMESTAMP
+    attach_none(r)
+    if c.headers.layout != ABSENT and not is_null(&c.headers, row):
+        headers_size = walker.read_headers()
+        if headers_size < 0:
+            return NO_MEMORY if headers_size == -1 else BAD_HEADERS
+        r.headers = walker.header_fields
+        r.headers_size = headers_size
+        if r.header_count and walker.magic < 2:
+            return BAD_HEADERS
+    if encodes:
+        stop = walker.encode_row()
+        if stop != END:
+            return stop
+    if c.partition.layout != ABSENT and not is_null(&c.partition, row):
+        partition = int32_at(&c.partition, row)
+        if partition < 0 or partition >= walker.partitions:
+            walker.partition = partition
+            return BAD_PARTITION
+    choose_partition(walker, partition)
+    return END
+
+
+cdef int append_array(object visitor, ArrowSchema* schema, ArrowArray* array) except -1:
+    return (<ArrowWalker?>visitor).append_array(schema, array)
+
+
+def append_arrow(ProducerCore producer not None, report, data, topic, formats=None):
+    """See KafkaProducer.send_arrow. `report` gets all rows that were queued or left out, also if the call raises.
+
+    `formats` is a Formats (formats/plan.py); None: value and key are columns of bytes.
+    """
     cdef ArrowWalker walker
     try:
         producer.check_open()
         producer.check_takes_columns()
         walker = ArrowWalker.__new__(ArrowWalker, producer, report)
+        walker.formats = formats
+        walker.key_column = "key"
         if topic is not None:
             walker.use_topic(producer.topic_of(topic, &walker.waited))
-        if hasattr(data, "__arrow_c_array__"):
-            schema, array = data.__arrow_c_array__()
-            append_borrowed(
-                walker, <ArrowSchema*>pointer(schema, "arrow_schema"), <ArrowArray*>pointer(array, "arrow_array"))
-        elif hasattr(data, "__arrow_c_stream__"):
-            capsule = data.__arrow_c_stream__()
-            append_stream(walker, <ArrowArrayStream*>pointer(capsule, "arrow_array_stream"))
-        else:
-            raise SerializationError(
-                f"send_arrow needs data with the Arrow PyCapsule interface (a pyarrow RecordBatch or Table, a pandas "
-                f"or polars DataFrame), found {type(data).__name__}")
+        visit_arrays(data, append_array, walker, "send_arrow")
     except KafkaError as error:
         error.rows_queued = report.rows
         error.report = report
         raise
-
-
-cdef void* pointer(capsule, const char* name) except NULL:
-    try:
-        return PyCapsule_GetPointer(capsule, name)
-    except ValueError as error:
-        raise SerializationError(
-            f"the Arrow PyCapsule interface must return a capsule '{name.decode()}', found {capsule!r}") from error
-
-
-cdef int append_borrowed(ArrowWalker walker, ArrowSchema* callers_schema, ArrowArray* callers_array) except -1:
-    cdef ArrowSchema schema = callers_schema[0]
-    cdef ArrowArray array = callers_array[0]
-    # The caller's capsules are marked as released during the call. Otherwise, while this thread waits for memory,
-    # another thread that holds the capsules could import the data and release it.
-    callers_schema.release = NULL
-    callers_array.release = NULL
-    try:
-        walker.append_array(&schema, &array)
-    finally:
-        callers_schema.release = schema.release
-        callers_array.release = array.release
-    return 0
-
-
-cdef int append_stream(ArrowWalker walker, ArrowArrayStream* callers_stream) except -1:
-    cdef ArrowArrayStream stream
-    if callers_stream.release == NULL:
-        raise SerializationError("the Arrow stream was read or released before: give a new stream")
-    # The interface moves a stream out of its capsule. Without the move, a second call with the same capsule would find
-    # a stream without rows.
-    stream = callers_stream[0]
-    callers_stream.release = NULL
-    try:
-        append_batches(walker, &stream)
-    finally:
-        stream.release(&stream)
-
-
-cdef int append_batches(ArrowWalker walker, ArrowArrayStream* stream) except -1:
-    cdef ArrowSchema schema
-    cdef ArrowArray array
-    memset(&schema, 0, sizeof(schema))
-    require(stream, stream.get_schema(stream, &schema))
-    try:
-        while True:
-            memset(&array, 0, sizeof(array))
-            require(stream, stream.get_next(stream, &array))
-            if array.release == NULL:
-                return 0
-            try:
-                walker.append_array(&schema, &array)
-            finally:
-                array.release(&array)
-    finally:
-        if schema.release != NULL:
-            schema.release(&schema)
-
-
-cdef int require(ArrowArrayStream* stream, int status) except -1:
-    cdef const char* text
-    if status != 0:
-        text = stream.get_last_error(stream)
-        reason = text.decode("utf-8", "replace") if text != NULL else f"error {status}"
-        raise SerializationError(f"the Arrow stream failed: {reason}")
-    return 0

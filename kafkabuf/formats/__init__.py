@@ -1,1 +1,5 @@
-"""Structured values: rows become bytes in a format, and schemas live in a Schema Registry."""
+"""Formats turn rows of Arrow columns into the bytes of keys and values: `producer.send_arrow(..., value_format=Avro())`."""
+
+from kafkabuf.formats.avro import Avro
+
+__all__ = ["Avro"]

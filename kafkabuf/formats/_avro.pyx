@@ -1,0 +1,341 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Writes Avro: see the layout in _avro.pxd."""
+
+cimport cython
+from libc.stddef cimport size_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from kafkabuf._sealed cimport seal
+from kafkabuf._wire cimport Field, kb_bswap64, put_varint
+from kafkabuf.append._arrow cimport Column, bit_at, index_at, offset_at
+from kafkabuf.formats._encoder cimport RowEncoder, fail, reserve
+from kafkabuf.formats._program cimport (
+    FAILED_INEXACT, FAILED_LIMIT, FAILED_NULL, FAILED_PRECISION, FAILED_RANGE, FAILED_SIZE, FAILED_SYMBOL, FAILED_UTF8,
+    READ_FIXED_LIST, WRITE_ARRAY, WRITE_BOOLEAN, WRITE_BYTES, WRITE_CONSTANT, WRITE_DECIMAL, WRITE_DOUBLE,
+    WRITE_DURATION, WRITE_ENUM, WRITE_FIXED, WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_RECORD,
+    WRITE_STRING, WRITE_UUID, Output, Step, Write, read_bytes, read_decimal, read_integer, read_real,
+)
+
+cdef enum:
+    DECIMAL_BYTES = 32
+    UUID_TEXT = 36
+
+
+@cython.final
+cdef class AvroEncoder(RowEncoder):
+    """Encodes rows of Arrow data as Avro."""
+
+    cdef uint8_t* write(self, const Step* step, const Step* end, int64_t row, uint8_t* p) noexcept nogil:
+        return write_steps(&self.out, step, end, row, p)
+
+
+seal(AvroEncoder)
+
+
+cdef uint8_t* write_steps(Output* out, const Step* step, const Step* end, int64_t row, uint8_t* p) noexcept nogil:
+    """Write a value for each step up to `end`, of the same row. Output.slack has the capacity contract."""
+    cdef const Column* c
+    cdef int64_t place, inner
+    while step < end:
+        c = &step.column
+        inner = row
+        place = row + c.start
+        if c.validity != NULL and not bit_at(c.validity, place):
+            inner = -1
+        elif c.index_type:
+            inner = index_at(c, place)
+            place = inner + c.dictionary_start
+            if c.dictionary_validity != NULL and not bit_at(c.dictionary_validity, place):
+                inner = -1
+        if inner < 0:
+            if step.null_branch < 0:
+                return fail(out, FAILED_NULL, step, place)
+            p[0] = <uint8_t>step.null_branch
+            p += 1
+        else:
+            if step.value_branch >= 0:
+                p[0] = <uint8_t>step.value_branch
+                p += 1
+            p = write_value(out, step, inner, place, p)
+            if p == NULL:
+                return NULL
+        step += step.size
+    return p
+
+
+cdef inline uint8_t* write_value(
+    Output* out, const Step* step, int64_t row, int64_t place, uint8_t* p
+) noexcept nogil:
+    """`place` is the value's in the step's own buffers, `row` that of its children."""
+    cdef Write write = step.write
+    cdef int64_t number
+    cdef double real
+    cdef float narrow
+    if write == WRITE_LONG:
+        number = read_integer(step, place)
+        if step.factor != 1 and not scale(&number, step.factor):
+            return fail(out, FAILED_INEXACT if step.factor < 0 else FAILED_RANGE, step, place)
+        if number < step.low or number > step.high:
+            return fail(out, FAILED_RANGE, step, place)
+        return put_varint(p, number)
+    elif write == WRITE_STRING or write == WRITE_BYTES:
+        return write_bytes(out, step, place, p)
+    elif write == WRITE_DOUBLE:
+        real = read_real(step, place)
+        memcpy(p, &real, 8)
+        return p + 8
+    elif write == WRITE_FLOAT:
+        narrow = <float>read_real(step, place)
+        memcpy(p, &narrow, 4)
+        return p + 4
+    elif write == WRITE_BOOLEAN:
+        p[0] = bit_at(step.column.data, place)
+        return p + 1
+    elif write == WRITE_CONSTANT:
+        p = reserve(out, p, step.constant_size)
+        if p == NULL:
+            return NULL
+        memcpy(p, step.constant, <size_t>step.constant_size)
+        return p + step.constant_size
+    elif write == WRITE_RECORD:
+        return write_steps(out, step + 1, step + step.size, row, p)
+    elif write == WRITE_ARRAY or write == WRITE_MAP:
+        return write_items(out, step, place, p)
+    return write_rare(out, step, place, p)
+
+
+cdef uint8_t* write_rare(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
+    cdef Write write = step.write
+    if write == WRITE_ENUM:
+        return write_enum(out, step, place, p)
+    elif write == WRITE_FIXED:
+        return write_fixed(out, step, place, p)
+    elif write == WRITE_UUID:
+        return write_uuid(out, step, place, p)
+    elif write == WRITE_DURATION:
+        return write_duration(out, step, place, p)
+    return write_decimal(out, step, place, p)
+
+
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+
+# False if the product leaves 63 bits, or a division leaves a remainder.
+cdef inline bint scale(int64_t* number, int64_t factor) noexcept nogil:
+    if factor < 0:
+        if number[0] % -factor:
+            return False
+        number[0] = number[0] // -factor
+        return True
+    if number[0] > INT64_MAX // factor or number[0] < INT64_MIN // factor:
+        return False
+    number[0] = number[0] * factor
+    return True
+
+
+cdef uint8_t* write_duration(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
+    """No months, no days, and milliseconds: three little-endian numbers."""
+    cdef int64_t number = read_integer(step, place)
+    cdef uint32_t[3] parts
+    if not scale(&number, step.factor):
+        return fail(out, FAILED_INEXACT if step.factor < 0 else FAILED_RANGE, step, place)
+    if number < step.low or number > step.high:
+        return fail(out, FAILED_RANGE, step, place)
+    parts[0] = parts[1] = 0
+    parts[2] = <uint32_t>number
+    memcpy(p, parts, 12)
+    return p + 12
+
+
+cdef uint8_t* write_decimal(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
+    cdef uint64_t[4] words, magnitude
+    cdef uint8_t[DECIMAL_BYTES] digits
+    cdef uint8_t sign
+    cdef int i
+    cdef int64_t size = step.to_width, first = 0
+    read_decimal(step, place, words)
+    sign = 0xFF if words[3] >> 63 else 0
+    absolute(words, magnitude)
+    if not is_below(magnitude, step.constant):
+        return fail(out, FAILED_PRECISION, step, place)
+    for i in range(4):
+        words[i] = kb_bswap64(words[i])
+    for i in range(4):
+        memcpy(digits + 8 * i, &words[3 - i], 8)
+    # The shortest two's complement, as Java's BigInteger.toByteArray.
+    while first < DECIMAL_BYTES - 1 and digits[first] == sign and (digits[first + 1] ^ sign) < 0x80:
+        first += 1
+    if step.write == WRITE_DECIMAL:
+        p = reserve(out, p, 1 + DECIMAL_BYTES)
+        if p == NULL:
+            return NULL
+        size = DECIMAL_BYTES - first
+        p = put_varint(p, size)
+    else:
+        p = reserve(out, p, size)
+        if p == NULL:
+            return NULL
+    # `is_below` has checked that the digits that count fit into `size` bytes.
+    while size > DECIMAL_BYTES:
+        p[0] = sign
+        p += 1
+        size -= 1
+    memcpy(p, digits + DECIMAL_BYTES - size, <size_t>size)
+    return p + size
+
+
+cdef inline void absolute(const uint64_t* words, uint64_t* magnitude) noexcept nogil:
+    cdef bint carry = words[3] >> 63
+    cdef uint64_t mask = <uint64_t>0 - carry
+    cdef int i
+    for i in range(4):
+        magnitude[i] = (words[i] ^ mask) + carry
+        carry = carry and magnitude[i] == 0
+
+
+cdef inline bint is_below(const uint64_t* magnitude, const uint8_t* bound) noexcept nogil:
+    cdef uint64_t[4] most
+    cdef int i
+    memcpy(most, bound, DECIMAL_BYTES)
+    for i in range(3, -1, -1):
+        if magnitude[i] != most[i]:
+            return magnitude[i] < most[i]
+    return False
+
+
+# ---- bytes -----------------------------------------------------------------------------------------------------------
+
+cdef inline uint8_t* write_bytes(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
+    cdef Field field = read_bytes(step, place)
+    p = reserve(out, p, field.size)
+    if p == NULL:
+        return NULL
+    if step.write == WRITE_STRING and not is_utf8(field.data, field.size):
+        return fail(out, FAILED_UTF8, step, place)
+    p = put_varint(p, field.size)
+    if field.size > 0:
+        memcpy(p, field.data, <size_t>field.size)
+    return p + field.size
+
+
+cdef inline bint is_utf8(const uint8_t* text, int64_t size) noexcept nogil:
+    cdef const uint8_t* end = text + size
+    cdef uint64_t word
+    while end - text >= 8:
+        memcpy(&word, text, 8)
+        if word & <uint64_t>0x8080808080808080:
+            return is_utf8_rest(text, end)
+        text += 8
+    while text < end:
+        if text[0] & 0x80:
+            return is_utf8_rest(text, end)
+        text += 1
+    return True
+
+
+cdef bint is_utf8_rest(const uint8_t* text, const uint8_t* end) noexcept nogil:
+    """Without overlong forms, surrogates and what lies above U+10FFFF."""
+    cdef int more, i
+    cdef uint32_t point
+    while text < end:
+        if text[0] < 0x80:
+            text += 1
+            continue
+        if text[0] < 0xC2 or text[0] > 0xF4:
+            return False
+        more = 1 if text[0] < 0xE0 else 2 if text[0] < 0xF0 else 3
+        if end - text <= more:
+            return False
+        point = text[0] & (0x3F >> more)
+        for i in range(1, more + 1):
+            if text[i] & 0xC0 != 0x80:
+                return False
+            point = point << 6 | (text[i] & 0x3F)
+        if more == 2 and (point < 0x800 or 0xD800 <= point < 0xE000) or more == 3 and not 0x10000 <= point < 0x110000:
+            return False
+        text += more + 1
+    return True
+
+
+cdef uint8_t* write_fixed(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
+    cdef Field field = read_bytes(step, place)
+    if field.size != step.to_width:
+        return fail(out, FAILED_SIZE, step, place)
+    p = reserve(out, p, field.size)
+    if p == NULL:
+        return NULL
+    if field.size > 0:
+        memcpy(p, field.data, <size_t>field.size)
+    return p + field.size
+
+
+cdef uint8_t* write_uuid(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
+    cdef const uint8_t* data = read_bytes(step, place).data
+    cdef const char* hexadecimal = b"0123456789abcdef"
+    cdef int i
+    p = reserve(out, p, 1 + UUID_TEXT)
+    if p == NULL:
+        return NULL
+    p = put_varint(p, UUID_TEXT)
+    for i in range(16):
+        if i == 4 or i == 6 or i == 8 or i == 10:
+            p[0] = b"-"
+            p += 1
+        p[0] = <uint8_t>hexadecimal[data[i] >> 4]
+        p[1] = <uint8_t>hexadecimal[data[i] & 15]
+        p += 2
+    return p
+
+
+cdef uint8_t* write_enum(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
+    cdef Field field = read_bytes(step, place)
+    cdef int64_t number = find_symbol(step, &field)
+    if number < 0:
+        return fail(out, FAILED_SYMBOL, step, place)
+    return put_varint(p, number)
+
+
+cdef int64_t find_symbol(const Step* step, const Field* text) noexcept nogil:
+    """The number of a symbol; -1: it is none. The table (avro_leaves.py) is sorted by size, then by bytes."""
+    cdef int64_t[3] entry  # size, number, offset of the text in the table
+    cdef int64_t low = 0, high = step.to_width, middle
+    cdef int order
+    while low < high:
+        middle = (low + high) // 2
+        memcpy(entry, step.constant + middle * <int64_t>sizeof(entry), sizeof(entry))
+        if entry[0] != text.size:
+            order = 1 if entry[0] > text.size else -1
+        else:
+            order = memcmp(step.constant + entry[2], text.data, <size_t>text.size)
+        if order == 0:
+            return entry[1]
+        if order > 0:
+            high = middle
+        else:
+            low = middle + 1
+    return -1
+
+
+# ---- arrays and maps -------------------------------------------------------------------------------------------------
+
+cdef uint8_t* write_items(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
+    """One block with all items. Items may be without bytes, so that their number is limited, too."""
+    cdef int64_t item, begin, end
+    if step.read == READ_FIXED_LIST:
+        begin, end = place * step.width, (place + 1) * step.width
+    else:
+        begin, end = offset_at(&step.column, place), offset_at(&step.column, place + 1)
+    if end - begin > out.items:
+        return fail(out, FAILED_LIMIT, NULL, 0)
+    out.items -= end - begin
+    if end > begin:
+        p = put_varint(p, end - begin)
+    for item in range(begin, end):
+        p = reserve(out, p, 0)
+        if p == NULL:
+            return NULL
+        p = write_steps(out, step + 1, step + step.size, item, p)
+        if p == NULL:
+            return NULL
+    p[0] = 0
+    return p + 1

@@ -1,0 +1,331 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Loads programs, binds their columns to Arrow's memory, and turns failures of rows into errors."""
+
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
+
+from kafkabuf._sealed cimport seal
+from kafkabuf._wire cimport Field
+from kafkabuf.append._arrow cimport (
+    FIXED, SMALL, LARGE, ArrowArray, ArrowSchema, Column, bind_plain, bit_at, borrow, check_indices, check_offsets,
+    check_shape, check_table, format_of, index_at, is_null, malformed, offset_at,
+)
+from kafkabuf.formats._program cimport (
+    FAILED_INEXACT, FAILED_LIMIT, FAILED_MEMORY, FAILED_NOT, FAILED_NULL, FAILED_PRECISION, FAILED_RANGE, FAILED_SYMBOL, FAILED_UTF8, READ_BOOL, READ_BYTES, READ_DECIMAL, READ_DOUBLE, READ_FIXED_LIST, READ_FLOAT,
+    READ_HALF, READ_INT8, READ_INT16, READ_INT32, READ_INT64, READ_LIST, READ_MAP, READ_NOTHING, READ_NULL,
+    READ_STRUCT, READ_UINT8, READ_UINT16, READ_UINT32, READ_UINT64, WRITE_ARRAY, WRITE_BOOLEAN, WRITE_BYTES,
+    WRITE_CONSTANT, WRITE_DECIMAL, WRITE_DECIMAL_FIXED, WRITE_DOUBLE, WRITE_DURATION, WRITE_ENUM, WRITE_FIXED,
+    WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_RECORD, WRITE_STRING, WRITE_UUID, Failure, Output, Read, Step,
+    read_bytes, read_decimal, read_integer, read_real,
+)
+
+from kafkabuf.errors import SerializationError
+from kafkabuf.formats.arrow_types import ArrowType
+
+_READS = {
+    "nothing": READ_NOTHING, "null": READ_NULL, "bool": READ_BOOL, "int8": READ_INT8, "int16": READ_INT16,
+    "int32": READ_INT32, "int64": READ_INT64, "uint8": READ_UINT8, "uint16": READ_UINT16, "uint32": READ_UINT32,
+    "uint64": READ_UINT64, "half": READ_HALF, "float": READ_FLOAT, "double": READ_DOUBLE, "decimal": READ_DECIMAL,
+    "bytes": READ_BYTES, "struct": READ_STRUCT, "list": READ_LIST, "fixed_list": READ_FIXED_LIST, "map": READ_MAP,
+}
+_WRITES = {
+    "constant": WRITE_CONSTANT, "boolean": WRITE_BOOLEAN, "long": WRITE_LONG, "float": WRITE_FLOAT,
+    "double": WRITE_DOUBLE, "bytes": WRITE_BYTES, "string": WRITE_STRING, "fixed": WRITE_FIXED, "enum": WRITE_ENUM,
+    "uuid": WRITE_UUID, "decimal": WRITE_DECIMAL, "decimal_fixed": WRITE_DECIMAL_FIXED, "duration": WRITE_DURATION,
+    "record": WRITE_RECORD, "array": WRITE_ARRAY, "map": WRITE_MAP,
+}
+_INDICES = tuple("cCsSiIlL")
+_BYTES = ("z", "Z", "vz", "u", "U", "vu")
+# The most bytes of a step of known size: a union's branch, a varint of 10 bytes or 12 bytes of a duration, and the byte
+# that ends an array; rounded up.
+cdef int64_t STEP_ROOM = 32
+cdef int64_t FIRST_ROOM = 1024
+# A type nests no deeper than this, and a schema has no more types: hostile schemas may be circular.
+cdef int64_t NULLABLE = 2  # ARROW_FLAG_NULLABLE
+cdef int MAX_DEPTH = 64
+cdef int64_t MAX_TYPES = 1 << 16
+
+
+cdef class RowEncoder:
+    """Encodes rows of Arrow data, one after the other."""
+
+    def __cinit__(self, program not None, int64_t limit):
+        cdef Py_ssize_t count = len(program.steps)
+        self.program = program
+        self.one_column = program.one_column
+        self.prefix = program.prefix
+        self.prefix_size = len(program.prefix)
+        self.steps = <Step*>calloc(<size_t>max(count, 1), sizeof(Step))
+        if self.steps == NULL:
+            raise MemoryError()
+        self.steps_end = self.steps + count
+        for number in range(count):
+            load(&self.steps[number], program.steps[number])
+        self.out.slack = STEP_ROOM * (count + 1)
+        self.out.limit = max(limit, 0)
+
+    def __dealloc__(self):
+        free(self.steps)
+        free(self.out.base)
+
+    cdef uint8_t* write(self, const Step* step, const Step* end, int64_t row, uint8_t* p) noexcept nogil:
+        return NULL
+
+    cdef int bind(self, const ArrowSchema* schema, const ArrowArray* array) except -1:
+        self.rows = 0
+        check_table(schema, array)
+        bind_children(self, self.steps, self.steps_end, schema, array, array.offset, 0, array.length)
+        self.rows = array.length
+        return 0
+
+    cdef int64_t encode(self, int64_t row) noexcept nogil:
+        cdef Output* out = &self.out
+        cdef uint8_t* p
+        if self.one_column and is_absent(self.steps, row):
+            return ENCODED_NULL
+        out.items = out.limit
+        out.failure = FAILED_NOT
+        p = reserve(out, out.base, self.prefix_size)
+        if p != NULL:
+            memcpy(p, self.prefix, <size_t>self.prefix_size)
+            p = self.write(self.steps, self.steps_end, row, p + self.prefix_size)
+        if p == NULL:
+            return ENCODED_TOO_LARGE if out.failure == FAILED_LIMIT else ENCODED_FAILED
+        if <int64_t>(p - out.base) > out.limit:
+            return ENCODED_TOO_LARGE
+        return <int64_t>(p - out.base)
+
+    cdef object refusal(self, int64_t row):
+        if self.out.failure == FAILED_MEMORY or self.out.failed == NULL:
+            return MemoryError(f"row {row}: no memory for the row's encoded bytes")
+        step = self.program.steps[self.out.failed - self.steps]
+        where = f"row {row}: column '{step.path}' of type {step.arrow}"
+        if self.out.failure == FAILED_NULL:
+            return SerializationError(
+                f"{where} is null, and Avro's {step.target} has no null: make the field's type a union with null, or "
+                f"replace the nulls")
+        value = value_at(self.out.failed, self.out.place)
+        return SerializationError(f"{where} has the value {value}, {reason(self.out.failure, step)}")
+
+
+seal(RowEncoder)
+
+
+cdef bint is_absent(const Step* step, int64_t row) noexcept nogil:
+    """Whether the value of a step's column is null, be it the index of a dictionary or the dictionary's value."""
+    cdef const Column* c = &step.column
+    if step.read == READ_NULL or is_null(c, row):
+        return True
+    return c.index_type and c.dictionary_validity != NULL and not bit_at(
+        c.dictionary_validity, index_at(c, row + c.start) + c.dictionary_start)
+
+
+cdef str reason(Failure failure, object step):
+    if failure == FAILED_RANGE:
+        return f"which is out of the range of Avro's {step.target}"
+    if failure == FAILED_INEXACT:
+        return f"which Avro's {step.target} cannot hold without loss: round the column first"
+    if failure == FAILED_PRECISION:
+        return f"which has more digits than Avro's {step.target}"
+    if failure == FAILED_SYMBOL:
+        return f"which is no symbol of Avro's {step.target}"
+    if failure == FAILED_UTF8:
+        return f"which is not UTF-8, as Avro's {step.target} requires"
+    return f"which has another size than Avro's {step.target}"
+
+
+cdef object value_at(const Step* step, int64_t place):
+    """The value as text, for an error; the beginning of long bytes."""
+    cdef uint64_t[4] words
+    cdef Field field
+    cdef Read read = step.read
+    if read == READ_BYTES:
+        field = read_bytes(step, place)
+        return repr((<const char*>field.data)[:min(field.size, 60)] if field.size > 0 else b"")
+    if read == READ_DECIMAL:
+        read_decimal(step, place, words)
+        return f"{int.from_bytes((<const char*>words)[:32], 'little', signed=True)} (without its scale)"
+    if read in (READ_HALF, READ_FLOAT, READ_DOUBLE):
+        return repr(read_real(step, place))
+    if read == READ_UINT64:
+        return repr(<uint64_t>read_integer(step, place))
+    return repr(read_integer(step, place))
+
+
+# ---- the scratch -----------------------------------------------------------------------------------------------------
+
+cdef uint8_t* grow(Output* out, uint8_t* p, int64_t size) noexcept nogil:
+    cdef int64_t used = p - out.base, wanted
+    cdef uint8_t* base
+    if used > out.limit or size > out.limit - used:
+        return fail(out, FAILED_LIMIT, NULL, 0)
+    wanted = max(2 * (used + size), FIRST_ROOM)
+    wanted = min(wanted, max(out.limit, used + size)) + out.slack
+    base = <uint8_t*>realloc(out.base, <size_t>wanted)
+    if base == NULL:
+        return fail(out, FAILED_MEMORY, NULL, 0)
+    out.base = base
+    out.end = base + wanted
+    return base + used
+
+
+cdef uint8_t* fail(Output* out, int failure, const Step* step, int64_t place) noexcept nogil:
+    out.failure = <Failure>failure
+    out.failed = step
+    out.place = place
+    return NULL
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+cdef int load(Step* step, given) except -1:
+    step.read = _READS[given.read]
+    step.write = _WRITES[given.write]
+    step.size, step.child = given.size, given.child
+    step.null_branch, step.value_branch = given.null_branch, given.value_branch
+    step.factor, step.low, step.high = given.factor, given.low, given.high
+    step.width, step.to_width = given.width, given.to_width
+    step.constant = <const uint8_t*><const char*>given.constant
+    step.constant_size = len(given.constant)
+    return 0
+
+
+# ---- types -----------------------------------------------------------------------------------------------------------
+
+cdef object describe(const ArrowSchema* schema):
+    cdef int64_t types = 0
+    if schema.release == NULL:
+        raise SerializationError("the Arrow data was released before: export the data again")
+    return describe_type(schema, 0, &types)
+
+
+cdef object describe_type(const ArrowSchema* schema, int depth, int64_t* types):
+    cdef int64_t i
+    cdef const ArrowSchema* child
+    cdef list children = []
+    types[0] += 1
+    if depth > MAX_DEPTH or types[0] > MAX_TYPES:
+        raise SerializationError(f"the Arrow schema has more than {MAX_DEPTH} levels or {MAX_TYPES} columns")
+    name = schema.name.decode("utf-8", "replace") if schema.name != NULL else ""
+    if schema.n_children < 0 or schema.n_children > MAX_TYPES or schema.n_children and schema.children == NULL:
+        malformed(name, f"has {schema.n_children} children")
+    for i in range(schema.n_children):
+        child = schema.children[i]
+        if child == NULL:
+            malformed(name, "has a NULL pointer for a child")
+        children.append(describe_type(child, depth + 1, types))
+    values = None if schema.dictionary == NULL else describe_type(schema.dictionary, depth + 1, types)
+    if values is not None and values.dictionary is not None:
+        malformed(name, "has a dictionary in its dictionary")
+    return ArrowType(format_of(schema), name, bool(schema.flags & NULLABLE), tuple(children), values)
+
+
+# ---- binding ---------------------------------------------------------------------------------------------------------
+# Rows from `first` to `last` - 1 of a column are checked. Row n lies at `start` + n, and the array's own offset more.
+
+cdef int bind_children(
+    RowEncoder encoder, Step* step, Step* end, const ArrowSchema* schema, const ArrowArray* array, int64_t start,
+    int64_t first, int64_t last
+) except -1:
+    while step < end:
+        if step.read != READ_NOTHING:
+            if step.child >= array.n_children:
+                malformed(path_of(encoder, step), "is missing")
+            bind_step(encoder, step, schema.children[step.child], array.children[step.child], start, first, last)
+        step += step.size
+    return 0
+
+
+cdef int bind_step(
+    RowEncoder encoder, Step* step, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t first,
+    int64_t last
+) except -1:
+    cdef Column indices
+    cdef Column* c = &step.column
+    cdef str path = path_of(encoder, step)
+    if start > INT64_MAX - last:
+        malformed(path, f"begins at offset {start}")
+    if schema.dictionary == NULL:
+        return bind_values(encoder, step, path, schema, array, start, first, last)
+    if format_of(schema) not in _INDICES or array.dictionary == NULL:
+        malformed(path, "has no integer indices, or no dictionary")
+    check_shape(path, schema, array, 2, start + last)
+    bind_values(encoder, step, path, schema.dictionary, array.dictionary, 0, 0, array.dictionary.length)
+    indices = borrow(array, start, FIXED)
+    c.dictionary_start, c.dictionary_validity = c.start, c.validity
+    c.start, c.validity = indices.start + first, indices.validity
+    c.index_type = schema.format[0]
+    c.indices = array.buffers[1]
+    # check_indices reads validity at row + start, and counts rows from 0.
+    check_indices(path, c, last - first, array.dictionary.length)
+    c.start -= first
+    return 0
+
+
+cdef int bind_values(
+    RowEncoder encoder, Step* step, str path, const ArrowSchema* schema, const ArrowArray* array, int64_t start,
+    int64_t first, int64_t last
+) except -1:
+    cdef Column* c = &step.column
+    cdef Read read = step.read
+    if read == READ_NULL:
+        check_shape(path, schema, array, min(array.n_buffers, 1), start + last)
+        memset(c, 0, sizeof(Column))
+    elif read == READ_BYTES and step.width == 0 and format_of(schema) in _BYTES:
+        c[0] = bind_plain(path, schema, array, start + first, last - first, _BYTES)
+        c.start -= first
+    elif read == READ_STRUCT:
+        check_shape(path, schema, array, 1, start + last)
+        c[0] = borrow(array, start, FIXED)
+        bind_children(encoder, step + 1, step + step.size, schema, array, c.start, first, last)
+    elif read in (READ_LIST, READ_MAP):
+        bind_list(encoder, step, path, schema, array, start, first, last)
+    elif read == READ_FIXED_LIST:
+        bind_fixed_list(encoder, step, path, schema, array, start, first, last)
+    else:
+        check_shape(path, schema, array, 2, start + last)
+        c[0] = borrow(array, start, FIXED)
+        c.data = <const uint8_t*>array.buffers[1]
+        if step.width and c.start > INT64_MAX // step.width - last:
+            malformed(path, f"has {array.length} rows of {step.width} bytes")
+    return 0
+
+
+cdef int bind_list(
+    RowEncoder encoder, Step* step, str path, const ArrowSchema* schema, const ArrowArray* array, int64_t start,
+    int64_t first, int64_t last
+) except -1:
+    cdef Column* c = &step.column
+    cdef int64_t begin = 0, end = 0
+    check_shape(path, schema, array, 2, start + last)
+    c[0] = borrow(array, start, LARGE if format_of(schema) == "+L" else SMALL)
+    c.offsets = array.buffers[1]
+    check_offsets(path, c, c.start + first, last - first)
+    if last > first:
+        begin = offset_at(c, c.start + first)
+        end = offset_at(c, c.start + last)
+    if array.n_children != 1:
+        malformed(path, f"has {array.n_children} children")
+    if step.read == READ_LIST:
+        return bind_step(encoder, step + 1, schema.children[0], array.children[0], 0, begin, end)
+    check_shape(path, schema.children[0], array.children[0], 1, end)
+    return bind_children(encoder, step + 1, step + step.size, schema.children[0], array.children[0],
+                         array.children[0].offset, begin, end)
+
+
+cdef int bind_fixed_list(
+    RowEncoder encoder, Step* step, str path, const ArrowSchema* schema, const ArrowArray* array, int64_t start,
+    int64_t first, int64_t last
+) except -1:
+    cdef Column* c = &step.column
+    check_shape(path, schema, array, 1, start + last)
+    c[0] = borrow(array, start, FIXED)
+    if array.n_children != 1 or step.width and c.start > INT64_MAX // step.width - last:
+        malformed(path, f"has {array.n_children} children, and {array.length} rows of {step.width} items")
+    return bind_step(encoder, step + 1, schema.children[0], array.children[0], 0, (c.start + first) * step.width,
+                     (c.start + last) * step.width)
+
+
+cdef str path_of(RowEncoder encoder, const Step* step):
+    return encoder.program.steps[step - encoder.steps].path

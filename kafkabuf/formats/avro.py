@@ -1,0 +1,135 @@
+"""Avro: how send_arrow() makes keys and values of columns, in Avro's binary encoding."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from kafkabuf.errors import ConfigError, SerializationError
+from kafkabuf.formats.arrow_types import ArrowType
+from kafkabuf.formats.avro_compile import Column, compile_column, compile_rows
+from kafkabuf.formats.avro_derive import derive_record, derive_value
+from kafkabuf.formats.avro_schema import Node, Record, Union, canonical, parse
+from kafkabuf.formats.program import Program
+
+ROW = "Row"  # the name of a derived record
+_CACHED = 64
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Avro:
+    """Avro's binary encoding, of one schema. Immutable; it pickles, and two with the same arguments are equal.
+
+    Attributes:
+        schema: the schema as JSON text; None: each call derives it from the columns of its data.
+        prefix: the bytes before each encoded value.
+        extra_columns: what is done with a column, also of a struct, for which the schema has no field.
+    """
+
+    schema: str | None
+    prefix: bytes
+    extra_columns: Literal["error", "ignore"]
+
+    def __init__(
+        self,
+        schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
+        *,
+        prefix: bytes = b"",
+        extra_columns: Literal["error", "ignore"] = "error",
+    ) -> None:
+        """
+        Args:
+            schema: an Avro schema: JSON text, a primitive type's name, or the same as dict or list. None derives it:
+                a nullable column becomes a union of null and its type.
+            prefix: bytes that are written before each value, such as Schema Registry's five: 0 and the schema's id.
+            extra_columns: "error" refuses data with a column that the schema lacks, as Spark's to_avro does; "ignore"
+                leaves such columns out, as confluent-kafka's AvroSerializer does.
+
+        Raises:
+            ConfigError: the schema is no Avro schema, or an argument has another type.
+        """
+        if not isinstance(prefix, bytes):
+            raise ConfigError(f"prefix must be bytes, found {type(prefix).__name__}")
+        if extra_columns not in ("error", "ignore"):
+            raise ConfigError(f"extra_columns must be 'error' or 'ignore', found {extra_columns!r}")
+        text = None if schema is None else canonical(schema)
+        if text is not None:
+            _parsed(text)
+        object.__setattr__(self, "schema", text)
+        object.__setattr__(self, "prefix", prefix)
+        object.__setattr__(self, "extra_columns", extra_columns)
+
+    def schema_for(self, data: Any) -> str:
+        """The schema of data's rows as JSON text: the given schema, or the schema that is derived from its columns.
+
+        A stream is read: give it to no other call afterwards. Raises SerializationError for data without the Arrow
+        PyCapsule interface, and for a column that has no Avro type.
+        """
+        from kafkabuf.formats._encoded import columns_of
+
+        return self.schema if self.schema is not None else _derived_rows(columns_of(data))
+
+    def encode(self, data: Any) -> list[bytes | None]:
+        """Encode each row of Arrow data, without a producer: for tests, and to send the bytes by other means.
+
+        A row is a record of all columns. If the schema is no record, there must be one column, and its nulls are None.
+        Raises SerializationError as send_arrow() does.
+        """
+        from kafkabuf.formats._encoded import encode
+
+        return encode(self, data)
+
+    # ---- what the encoder asks for -----------------------------------------------------------------------------------
+
+    def rows_program(self, columns: Sequence[Column]) -> Program:
+        """Values are records of these columns."""
+        text = self.schema or _derived_rows(tuple(kind for _, kind in columns))
+        return _compiled_rows(text, tuple(columns), self.prefix, self.extra_columns)
+
+    def column_program(self, column: Column) -> Program:
+        """Values are the values of this column."""
+        text = self.schema or json.dumps(derive_value(column[1], ROW))
+        return _compiled_column(text, column, self.prefix, self.extra_columns)
+
+    def table_program(self, columns: Sequence[Column]) -> Program:
+        """For encode(): a record schema takes all columns, another schema takes the only column."""
+        if self.schema is None or _is_record(_parsed(self.schema)):
+            return self.rows_program(columns)
+        if len(columns) != 1:
+            raise SerializationError(
+                f"the Avro schema is {_parsed(self.schema)} and takes one column, found {len(columns)}: select one"
+            )
+        return self.column_program(columns[0])
+
+
+# Programs and schemas are immutable, and depend on nothing but these arguments: none gets stale.
+
+
+@functools.lru_cache(_CACHED)
+def _parsed(text: str) -> Node:
+    return parse(text)
+
+
+@functools.lru_cache(_CACHED)
+def _derived_rows(columns: tuple[ArrowType, ...]) -> str:
+    return json.dumps(derive_record(columns, ROW))
+
+
+@functools.lru_cache(_CACHED)
+def _compiled_rows(text: str, columns: tuple[Column, ...], prefix: bytes, extra_columns: str) -> Program:
+    return compile_rows(_parsed(text), columns, prefix, extra_columns)
+
+
+@functools.lru_cache(_CACHED)
+def _compiled_column(text: str, column: Column, prefix: bytes, extra_columns: str) -> Program:
+    return compile_column(_parsed(text), column, prefix, extra_columns)
+
+
+def _is_record(node: Node) -> bool:
+    return isinstance(node, Record) or (
+        isinstance(node, Union) and sum(isinstance(branch, Record) for branch in node.branches) == 1
+    )

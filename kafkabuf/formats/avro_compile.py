@@ -1,0 +1,176 @@
+"""Compiles an Avro schema and the types of Arrow columns into a program (_program.pxd).
+
+Columns and fields find each other by name, or by a field's alias. The program follows the Arrow types, which are
+finite, so that a recursive schema ends where its columns end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafkabuf.errors import SerializationError
+from kafkabuf.formats.arrow_types import LISTS, ArrowType, type_name, width
+from kafkabuf.formats.avro_default import DefaultError, encode_default
+from kafkabuf.formats.avro_leaves import leaf
+from kafkabuf.formats.avro_schema import MAX_DEPTH, MISSING, Array, Field, Map, Node, Primitive, Record, Union
+from kafkabuf.formats.program import Program, Step
+
+MAX_STEPS = 1 << 16
+
+# A column, and its number among the columns of its parent.
+Column = tuple[int, ArrowType]
+Steps = list[Step]
+
+
+class _MismatchError(SerializationError):
+    """A column and its field do not fit."""
+
+
+def compile_rows(root: Node, columns: Sequence[Column], prefix: bytes, extra_columns: str) -> Program:
+    """A row of the columns is a record of the schema. Raises SerializationError."""
+    record, branch = root, b""
+    if isinstance(root, Union):
+        records = [(number, node) for number, node in enumerate(root.branches) if isinstance(node, Record)]
+        if len(records) == 1:
+            branch, record = bytes([2 * records[0][0]]), records[0][1]
+    if not isinstance(record, Record):
+        raise SerializationError(
+            f"several columns make a record, and the Avro schema is {root}: name one column, or give a record schema"
+        )
+    compiler = _Compiler(extra_columns)
+    steps = compiler.fields(record, columns, "", 0)
+    return _program(steps, prefix + branch, one_column=False)
+
+
+def compile_column(root: Node, column: Column, prefix: bytes, extra_columns: str) -> Program:
+    """A column is the whole value; its nulls are Kafka's null. Raises SerializationError."""
+    steps, _ = _Compiler(extra_columns).value(root, *column, column[1].name, 0)
+    return _program(steps, prefix, one_column=True)
+
+
+def _program(steps: Steps, prefix: bytes, *, one_column: bool) -> Program:
+    if len(steps) > MAX_STEPS:
+        raise SerializationError(f"the columns need {len(steps)} steps, and at most {MAX_STEPS} are allowed")
+    return Program(tuple(steps), prefix, one_column)
+
+
+class _Compiler:
+    def __init__(self, extra_columns: str) -> None:
+        self._refuses_extra = extra_columns == "error"
+
+    # ---- records -----------------------------------------------------------------------------------------------------
+
+    def fields(self, record: Record, columns: Sequence[Column], path: str, depth: int) -> Steps:
+        by_name: dict[str, Column] = {}
+        for number, kind in columns:
+            if kind.name in by_name:
+                raise _MismatchError(f"there are two columns '{_join(path, kind.name)}': rename or drop one of them")
+            by_name[kind.name] = (number, kind)
+        steps: Steps = []
+        for found in record.fields:
+            names = [name for name in (found.name, *found.aliases) if name in by_name]
+            if names:
+                number, kind = by_name.pop(names[0])
+                steps += self.value(found.node, number, kind, _join(path, kind.name), depth + 1)[0]
+            else:
+                steps.append(_default(record, found, path))
+        if by_name and self._refuses_extra:
+            extra = ", ".join(f"'{_join(path, name)}'" for name in by_name)
+            raise _MismatchError(
+                f"{record} of the Avro schema has no field for {extra}: drop the columns, add fields, or give "
+                f'Avro(..., extra_columns="ignore")'
+            )
+        return steps
+
+    # ---- values ------------------------------------------------------------------------------------------------------
+
+    def value(self, node: Node, child: int, kind: ArrowType, path: str, depth: int) -> tuple[Steps, int]:
+        """The steps of a column, and their rank (avro_leaves.py)."""
+        if depth > MAX_DEPTH:
+            raise SerializationError(f"column '{path[:200]}' is nested deeper than {MAX_DEPTH} levels")
+        if isinstance(node, Union):
+            return self._union(node, child, kind, path, depth)
+        values = kind.dictionary or kind
+        if nested := self._nested(node, values, path, depth):
+            read, write, parts, rank, items = nested
+            own = Step(read, write, path, type_name(kind), str(node), child, 1 + len(parts), width=items)
+            return [own, *parts], rank
+        fit = leaf(node, values)
+        if fit is None:
+            raise _MismatchError(
+                f"column '{path}' has the type {type_name(kind)}, which does not fit Avro's {node}: "
+                f"{_advice(node, values)}"
+            )
+        step = Step(fit.read, fit.write, path, type_name(kind), str(node), child, **fit.arguments)
+        return [step], fit.rank
+
+    def _nested(self, node: Node, kind: ArrowType, path: str, depth: int) -> tuple[str, str, Steps, int, int] | None:
+        """Read, write, the steps of the parts, their rank, and the items of a fixed-size list."""
+        if isinstance(node, Record) and kind.format == "+s":
+            return "struct", "record", self.fields(node, list(enumerate(kind.children)), path, depth), 0, 0
+        items = width(kind) if kind.format.startswith("+w:") else None
+        if isinstance(node, Array) and len(kind.children) == 1 and (kind.format in LISTS or items is not None):
+            parts, rank = self.value(node.items, 0, kind.children[0], f"{path}[]", depth + 1)
+            return "list" if items is None else "fixed_list", "array", parts, rank, items or 0
+        if isinstance(node, Map) and kind.format == "+m" and _has_entries(kind):
+            key, item = kind.children[0].children
+            keys, _ = self.value(Primitive("string"), 0, key, f"{path}{{key}}", depth + 1)
+            parts, rank = self.value(node.values, 1, item, f"{path}{{}}", depth + 1)
+            return "map", "map", keys + parts, rank, 0
+        return None
+
+    def _union(self, node: Union, child: int, kind: ArrowType, path: str, depth: int) -> tuple[Steps, int]:
+        """The branch of the lowest rank; of several, the first. A column's type chooses it, not each value."""
+        null_branch, fits, errors = -1, [], []
+        for number, branch in enumerate(node.branches):
+            if branch == Primitive("null"):
+                null_branch = 2 * number
+                continue
+            try:
+                steps, rank = self.value(branch, child, kind, path, depth + 1)
+                fits.append((rank, number, steps))
+            except _MismatchError as error:
+                errors.append(error)
+        if kind.format == "n" and kind.dictionary is None and null_branch >= 0:
+            return [Step("null", "constant", path, "null", str(node), child, constant=bytes([null_branch]))], 0
+        if not fits:
+            raise (
+                errors[0]
+                if len(errors) == 1
+                else _MismatchError(
+                    f"column '{path}' has the type {type_name(kind)}, which fits no branch of the Avro {node}"
+                )
+            )
+        rank, number, steps = min(fits, key=lambda fit: fit[:2])
+        return [steps[0]._replace(null_branch=null_branch, value_branch=2 * number), *steps[1:]], rank
+
+
+def _default(record: Record, found: Field, path: str) -> Step:
+    where = _join(path, found.name)
+    if found.default is MISSING:
+        raise _MismatchError(
+            f"there is no column '{where}', and the field of {record} has no default: add the column, or a default"
+        )
+    try:
+        constant = encode_default(found.node, found.default)
+    except DefaultError as error:
+        raise _MismatchError(f"there is no column '{where}', and the default of its field is wrong: {error}") from error
+    return Step("nothing", "constant", where, "", str(found.node), constant=constant)
+
+
+def _has_entries(kind: ArrowType) -> bool:
+    return len(kind.children) == 1 and kind.children[0].format == "+s" and len(kind.children[0].children) == 2
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _advice(node: Node, kind: ArrowType) -> str:
+    if kind.format.startswith("ts") and isinstance(node, Primitive) and node.type == "long":
+        return "give the long a logicalType such as timestamp-micros, or cast the column to int64"
+    if kind.format == "n":
+        return "make it a union with null"
+    if kind.format.startswith("d:"):
+        return "cast the column to a decimal of the same scale"
+    return "cast the column, or change the schema"

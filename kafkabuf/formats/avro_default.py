@@ -1,0 +1,107 @@
+"""Encodes the default of a field, which a schema has as JSON, as Avro."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from kafkabuf.formats.avro_schema import MAX_DEPTH, MISSING, Array, Enum, Fixed, Map, Node, Primitive, Record, Union
+
+
+class DefaultError(ValueError):
+    """The default does not fit the type."""
+
+
+def encode_default(node: Node, value: Any, depth: int = 0) -> bytes:
+    """Raises DefaultError."""
+    if depth > MAX_DEPTH:
+        raise DefaultError(f"it is nested deeper than {MAX_DEPTH} levels")
+    match node:
+        case Union():
+            return _union(node, value, depth)
+        case Primitive():
+            return _primitive(node, value)
+        case Fixed() if isinstance(value, str) and len(value) == node.bytes:
+            return _latin(value)
+        case Enum() if value in node.symbols:
+            return encode_long(node.symbols.index(value))
+        case Array() if isinstance(value, list):
+            items = b"".join(encode_default(node.items, item, depth + 1) for item in value)
+            return (encode_long(len(value)) if value else b"") + items + b"\0"
+        case Map() if isinstance(value, dict):
+            pairs = b"".join(_text(key) + encode_default(node.values, item, depth + 1) for key, item in value.items())
+            return (encode_long(len(value)) if value else b"") + pairs + b"\0"
+        case Record() if isinstance(value, dict):
+            return b"".join(_field(found.node, value.get(found.name, found.default), depth) for found in node.fields)
+    raise DefaultError(f"{value!r} does not fit {node}")
+
+
+def encode_long(number: int) -> bytes:
+    """A zig-zag varint."""
+    rest = (number << 1) ^ (number >> 63)
+    encoded = bytearray()
+    while rest >= 0x80:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+def _field(node: Node, value: Any, depth: int) -> bytes:
+    if value is MISSING:
+        raise DefaultError("a field of it has neither value nor default")
+    return encode_default(node, value, depth + 1)
+
+
+def _union(node: Union, value: Any, depth: int) -> bytes:
+    """The first branch that fits: before Avro 1.12 that had to be the first one."""
+    for index, branch in enumerate(node.branches):
+        try:
+            return encode_long(index) + encode_default(branch, value, depth + 1)
+        except DefaultError:
+            pass
+    raise DefaultError(f"{value!r} fits no branch of the {node}")
+
+
+def _primitive(node: Primitive, value: Any) -> bytes:
+    number = isinstance(value, int) and not isinstance(value, bool)
+    match node.type:
+        case "null" if value is None:
+            return b""
+        case "boolean" if isinstance(value, bool):
+            return bytes([value])
+        case "int" if number and -(2**31) <= value < 2**31:
+            return encode_long(value)
+        case "long" if number and -(2**63) <= value < 2**63:
+            return encode_long(value)
+        case "float" | "double" if number or isinstance(value, float):
+            return _real(node.type, value)
+        case "bytes" if isinstance(value, str):
+            encoded = _latin(value)
+            return encode_long(len(encoded)) + encoded
+        case "string" if isinstance(value, str):
+            return _text(value)
+    raise DefaultError(f"{value!r} does not fit {node}")
+
+
+def _real(kind: str, value: float) -> bytes:
+    try:
+        return struct.pack("<f" if kind == "float" else "<d", value)
+    except OverflowError as error:
+        raise DefaultError(f"{value!r} does not fit {kind}") from error
+
+
+def _latin(text: str) -> bytes:
+    """Code points 0 to 255 stand for bytes."""
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise DefaultError(f"{text!r} has a character above U+00FF, and stands for bytes") from error
+
+
+def _text(text: str) -> bytes:
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError as error:
+        raise DefaultError(f"{text!r} has no UTF-8 encoding") from error
+    return encode_long(len(encoded)) + encoded

@@ -1,0 +1,35 @@
+"""Programs as Python makes them: the steps that an encoder carries out for each row. See _program.pxd."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+class Step(NamedTuple):
+    """One step; `read` and `write` are the names of the enums in _program.pxd, without their prefix."""
+
+    read: str
+    write: str
+    path: str  # of the column, for errors: `address.lines[]`
+    arrow: str  # the column's type, for errors
+    target: str  # the format's type, for errors
+    child: int = 0
+    size: int = 1
+    null_branch: int = -1
+    value_branch: int = -1
+    factor: int = 1
+    low: int = INT64_MIN
+    high: int = INT64_MAX
+    width: int = 0
+    to_width: int = 0
+    constant: bytes = b""
+
+
+class Program(NamedTuple):
+    """The steps of a value. `one_column`: the value is one column and not a record of several."""
+
+    steps: tuple[Step, ...]
+    prefix: bytes
+    one_column: bool
