@@ -306,13 +306,10 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         # Imported late: they load NumPy, which a producer without bulk sends does not need.
         from kafkabuf.append._bulk_arrow import append_arrow
         from kafkabuf.append.report import BulkReport
+        from kafkabuf.formats.plan import formats_of
 
         self.check_open()
-        formats = None
-        if value_format is not None or key_format is not None or key is not None:
-            from kafkabuf.formats.plan import Formats
-
-            formats = Formats(value_format, key_format, key)
+        formats = formats_of(value_format, key_format, key)
         pending = BulkReport(self._clock, report)
         append_arrow(self, pending, data, topic, formats)
         return pending

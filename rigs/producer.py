@@ -16,6 +16,7 @@ from kafkabuf.batches._batch import Batch, RecordFuture
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, Lockable, ManualClock
 from kafkabuf.config import ProducerConfig
+from kafkabuf.formats.plan import formats_of
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.protocol import messages
@@ -113,9 +114,19 @@ class Appender(ProducerCore):
     def _await_partition(self, name: str, partition: int, timeout: float) -> None:
         """An unknown partition stays unknown."""
 
-    def send_arrow(self, data: Any, topic: str | None = None, report: str = ROWS) -> BulkReport:
+    def send_arrow(
+        self,
+        data: Any,
+        topic: str | None = None,
+        report: str = ROWS,
+        *,
+        value_format: Any = None,
+        key_format: Any = None,
+        key: Any = None,
+    ) -> BulkReport:
+        formats = formats_of(value_format, key_format, key)
         pending = BulkReport(self.clock, report)
-        append_arrow(self, pending, data, topic)
+        append_arrow(self, pending, data, topic, formats)
         return pending
 
     def send_many(

@@ -39,8 +39,12 @@ cdef class ArrowWalker(Walker):
 
     cdef Stop walk(self) except RAISED:
         cdef Stop stop
-        with nogil:
-            stop = self.walk_encoded() if self.encodes else self.walk_rows()
+        if self.encodes:
+            with nogil:
+                stop = self.walk_encoded()
+        else:
+            with nogil:
+                stop = self.walk_rows()
         return stop
 
     cdef Stop walk_rows(self) noexcept nogil:
@@ -70,17 +74,56 @@ cdef class ArrowWalker(Walker):
 
     cdef Stop walk_encoded(self) noexcept nogil:
         """As `walk_rows`, for rows of which a format makes the key, the value, or both."""
+        cdef Columns* c = self.columns
         cdef Stop stop
-        while self.row < self.columns.rows:
-            stop = read_columns(self, True)
+        while self.row < c.rows:
+            stop = self.read_row()
             if stop == END:
+                stop = self.encode_row()
+            if stop == END:
+                # read_row() did not know the key.
+                if self.key_encoder is not None and (
+                        c.partition.layout == ABSENT or is_null(&c.partition, self.row)):
+                    choose_partition(self, -1)
                 stop = append_record(self)
             if stop != END:
                 return stop
         return END
 
     cdef Stop read_row(self) noexcept nogil:
-        return read_columns(self, False)
+        cdef Columns* c = self.columns
+        cdef Record* r = &self.record
+        cdef Field topic
+        cdef int64_t headers_size, row = self.row
+        cdef int32_t partition = -1
+        if self.name != NULL or self.cursors == NULL:
+            topic = bytes_at(&c.topic, row)
+            if (self.name == NULL or topic.size != self.name_size
+                    or memcmp(topic.data, self.name, <size_t>topic.size) != 0):
+                return NEW_TOPIC
+        r.key = bytes_at(&c.key, row)
+        r.value = bytes_at(&c.value, row)
+        r.timestamp = self.now
+        if c.timestamp.layout != ABSENT and not is_null(&c.timestamp, row):
+            r.timestamp = millis_at(&c.timestamp, row)
+            if r.timestamp < 0:
+                return BAD_TIMESTAMP
+        attach_none(r)
+        if c.headers.layout != ABSENT and not is_null(&c.headers, row):
+            headers_size = self.read_headers()
+            if headers_size < 0:
+                return NO_MEMORY if headers_size == -1 else BAD_HEADERS
+            r.headers = self.header_fields
+            r.headers_size = headers_size
+            if r.header_count and self.magic < 2:
+                return BAD_HEADERS
+        if c.partition.layout != ABSENT and not is_null(&c.partition, row):
+            partition = int32_at(&c.partition, row)
+            if partition < 0 or partition >= self.partitions:
+                self.partition = partition
+                return BAD_PARTITION
+        choose_partition(self, partition)
+        return END
 
     cdef Stop encode_row(self) noexcept nogil:
         """Make the record's key and value with their formats. Their bytes lie in the encoders' scratch."""
@@ -177,48 +220,6 @@ cdef class ArrowWalker(Walker):
 
 
 seal(ArrowWalker)
-
-
-# `encodes` is a constant in each caller, so that the way without a format has no branch for it.
-cdef inline Stop read_columns(ArrowWalker walker, bint encodes) noexcept nogil:
-    cdef Columns* c = walker.columns
-    cdef Record* r = &walker.record
-    cdef Field topic
-    cdef int64_t headers_size, row = walker.row
-    cdef int32_t partition = -1
-    cdef Stop stop
-    if walker.name != NULL or walker.cursors == NULL:
-        topic = bytes_at(&c.topic, row)
-        if (walker.name == NULL or topic.size != walker.name_size
-                or memcmp(topic.data, walker.name, <size_t>topic.size) != 0):
-            return NEW_TOPIC
-    r.key = bytes_at(&c.key, row)
-    r.value = bytes_at(&c.value, row)
-    r.timestamp = walker.now
-    if c.timestamp.layout != ABSENT and not is_null(&c.timestamp, row):
-        r.timestamp = millis_at(&c.timestamp, row)
-        if r.timestamp < 0:
-            return BAD_TIMESTAMP
-    attach_none(r)
-    if c.headers.layout != ABSENT and not is_null(&c.headers, row):
-        headers_size = walker.read_headers()
-        if headers_size < 0:
-            return NO_MEMORY if headers_size == -1 else BAD_HEADERS
-        r.headers = walker.header_fields
-        r.headers_size = headers_size
-        if r.header_count and walker.magic < 2:
-            return BAD_HEADERS
-    if encodes:
-        stop = walker.encode_row()
-        if stop != END:
-            return stop
-    if c.partition.layout != ABSENT and not is_null(&c.partition, row):
-        partition = int32_at(&c.partition, row)
-        if partition < 0 or partition >= walker.partitions:
-            walker.partition = partition
-            return BAD_PARTITION
-    choose_partition(walker, partition)
-    return END
 
 
 cdef int append_array(object visitor, ArrowSchema* schema, ArrowArray* array) except -1:

@@ -1,4 +1,4 @@
-"""Formats turn rows of Arrow columns into the bytes of keys and values: `producer.send_arrow(..., value_format=Avro())`."""
+"""Formats make keys and values of Arrow columns: `producer.send_arrow(table, topic, value_format=Avro())`."""
 
 from kafkabuf.formats.avro import Avro
 

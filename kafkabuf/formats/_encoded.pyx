@@ -68,10 +68,10 @@ def bench_rows(format, data, int64_t rounds):
 
 cdef int encode_again(object visitor, ArrowSchema* schema, ArrowArray* array) except -1:
     cdef Encoding encoding = visitor
-    cdef int64_t i, row = 0, size = 0
+    cdef int64_t _, row = 0, size = 0
     make_encoder(encoding, schema, array)
     with nogil:
-        for i in range(encoding.rounds):
+        for _ in range(encoding.rounds):
             for row in range(encoding.encoder.rows):
                 size = encoding.encoder.encode(row)
                 if size < 0:

@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memset
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport Field
 from kafkabuf.append._arrow cimport (
-    FIXED, SMALL, LARGE, ArrowArray, ArrowSchema, Column, bind_plain, bit_at, borrow, check_indices, check_offsets,
+    FIXED, LARGE, SMALL, ArrowArray, ArrowSchema, Column, bind_plain, bit_at, borrow, check_indices, check_offsets,
     check_shape, check_table, format_of, index_at, is_null, malformed, offset_at,
 )
 from kafkabuf.formats._program cimport (

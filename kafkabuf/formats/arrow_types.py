@@ -22,8 +22,10 @@ LISTS = {"+l": "list", "+L": "large_list"}
 # Units of times, in units a second.
 UNITS = {"s": 1, "m": 10**3, "u": 10**6, "n": 10**9}
 _UNIT_NAMES = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
-_PLAIN = {"n": "null", "b": "bool", "tdD": "date32", "tdm": "date64", "+s": "struct", "+m": "map", "+r": "run_end_encoded",
-          "+vl": "list_view", "+vL": "large_list_view"}  # fmt: skip
+_PLAIN = {
+    "n": "null", "b": "bool", "tdD": "date32", "tdm": "date64", "+s": "struct", "+m": "map", "+r": "run_end_encoded",
+    "+vl": "list_view", "+vL": "large_list_view",
+}  # fmt: skip
 
 
 class ArrowType(NamedTuple):

@@ -14,6 +14,13 @@ from kafkabuf.formats.program import Program
 OWN_COLUMNS = ("key", "value", "topic", "partition", "timestamp", "headers")
 
 
+def formats_of(value_format: Avro | None, key_format: Avro | None, key: str | Sequence[str] | None) -> Formats | None:
+    """None if send_arrow() has none of these arguments. Raises ConfigError for one of a wrong type."""
+    if value_format is None and key_format is None and key is None:
+        return None
+    return Formats(value_format, key_format, key)
+
+
 class Plan(NamedTuple):
     """Without a program the value is the column `value`, as it is, and the key the column `key_column`."""
 
@@ -23,7 +30,7 @@ class Plan(NamedTuple):
 
 
 class Formats:
-    """The arguments value_format, key_format and key of send_arrow(). Raises ConfigError for one of a wrong type."""
+    """The arguments value_format, key_format and key of send_arrow()."""
 
     def __init__(self, value_format: Avro | None, key_format: Avro | None, key: str | Sequence[str] | None) -> None:
         for name, given in (("value_format", value_format), ("key_format", key_format)):

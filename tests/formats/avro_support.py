@@ -149,8 +149,9 @@ def _lists(draw: st.DrawFn, items: st.SearchStrategy[Drawn]) -> Drawn:
     avro = {"type": "array", "items": item.avro}
     size = draw(st.integers(1, 3))
     arrow = draw(st.sampled_from([pa.list_(item.arrow), pa.large_list(item.arrow), pa.list_(item.arrow, size)]))
-    lengths = {"min_size": size, "max_size": size} if pa.types.is_fixed_size_list(arrow) else {"max_size": 4}
-    return Drawn(arrow, avro, st.lists(item.values, **lengths), lambda value: [item.expected(v) for v in value])
+    low, high = (size, size) if pa.types.is_fixed_size_list(arrow) else (0, 4)
+    values = st.lists(item.values, min_size=low, max_size=high)
+    return Drawn(arrow, avro, values, lambda value: [item.expected(v) for v in value])
 
 
 @st.composite

@@ -1,0 +1,98 @@
+"""Schemas: what is read of them, and what is refused with which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fastavro
+import pytest
+
+from kafkabuf.errors import ConfigError
+from kafkabuf.formats import Avro
+from kafkabuf.formats.avro_schema import Array, Fixed, Primitive, Record, Union, canonical, parse
+
+
+def record(*fields: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": list(fields), **more}
+
+
+def nested(levels: int) -> Any:
+    schema: Any = "int"
+    for _ in range(levels):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "text": ("not json", "neither JSON nor a primitive type's name"),
+    "number": (5, "5 is no Avro type"),
+    "no type": ({"name": "x"}, "needs the attribute 'type'"),
+    "unknown": ('["nothing"]', "there is no Avro type 'nothing'"),
+    "unknown field": (record({"name": "a", "type": "Other"}), r"schema\.a: there is no Avro type 'Other'"),
+    "no fields": ({"type": "record", "name": "R"}, "attribute 'fields' is missing"),
+    "fields": ({"type": "record", "name": "R", "fields": 5}, "fields of a record are a list"),
+    "no name": ({"type": "record", "fields": []}, "attribute 'name' is missing"),
+    "name": ({"type": "record", "name": "a b", "fields": []}, "'a b' is no Avro name"),
+    "namespace": ({"type": "record", "name": "a", "namespace": 5, "fields": []}, "name and namespace are strings"),
+    "field's name": (record({"name": "1a", "type": "int"}), "a field needs a name"),
+    "field": (record(5), "a field needs a name"),
+    "two fields": (record({"name": "a", "type": "int"}, {"name": "a", "type": "int"}), "has two fields 'a'"),
+    "aliases": (record({"name": "a", "type": "int", "aliases": "b"}), "aliases is a list of strings"),
+    "twice": (record({"name": "a", "type": record()}), "'R' is defined twice"),
+    "symbols": ({"type": "enum", "name": "E", "symbols": ["A", "A"]}, "needs different symbols"),
+    "no symbols": ({"type": "enum", "name": "E", "symbols": []}, "needs different symbols"),
+    "size": ({"type": "fixed", "name": "F", "size": True}, "size of a fixed is an int"),
+    "negative size": ({"type": "fixed", "name": "F", "size": -1}, "size of a fixed"),
+    "empty union": ([], "1 to 64 branches"),
+    "union in a union": ([["null", "int"], "string"], "must not be the branch"),
+    "two branches": (["int", "int"], "two branches of the same type: int, int"),
+    "two arrays": ([{"type": "array", "items": "int"}, {"type": "array", "items": "long"}], "two branches"),
+    "depth": (nested(65), "deeper than 64 levels"),
+    "text's depth": ("[" * 100_000, "deeper than 64 levels"),
+    "no JSON": ({"type": object()}, "no JSON"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_wrong_schema_is_refused_by_its_path(name: str) -> None:
+    schema, message = REFUSED[name]
+    with pytest.raises(ConfigError, match=message):
+        Avro(schema)
+
+
+def test_schema_that_fastavro_has_parsed_is_taken() -> None:
+    schema = record({"name": "a", "type": {"type": "enum", "name": "E", "symbols": ["A"]}}, namespace="n.s")
+    parsed = fastavro.parse_schema(schema)
+    assert str(parse(Avro(parsed).schema or "")) == "record n.s.R"
+    assert "__fastavro_parsed__" not in canonical(parsed)
+
+
+def test_names_are_found_in_their_namespace_and_by_alias() -> None:
+    schema = record(
+        {"name": "a", "type": {"type": "fixed", "name": "F", "size": 3, "aliases": ["G"]}},
+        {"name": "b", "type": "F"}, {"name": "c", "type": "n.F"}, {"name": "d", "type": ["null", "n.G"]},
+        {"name": "e", "type": {"type": "array", "items": "R"}}, namespace="n",
+    )  # fmt: skip
+    root = parse(canonical(schema))
+    assert isinstance(root, Record)
+    a, b, c, d, e = (field.node for field in root.fields)
+    assert a is b is c
+    assert a == Fixed("n.F", 3)
+    assert isinstance(d, Union)
+    assert d.branches[1] is a
+    assert isinstance(e, Array)
+    assert e.items is root
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 3},
+        {"type": "bytes", "logicalType": "decimal"},
+        {"type": "bytes", "logicalType": "date"},
+        {"type": "bytes", "logicalType": 5},
+        {"type": {"type": "bytes"}},
+    ],
+)
+def test_logical_type_that_contradicts_its_type_is_ignored(schema: Any) -> None:
+    assert parse(canonical(schema)) == Primitive("bytes")
