@@ -36,8 +36,9 @@ class Formats:
         for name, given in (("value_format", value_format), ("key_format", key_format)):
             if given is not None and type(given) is not Avro:
                 raise ConfigError(f"{name} must be a kafkabuf.formats.Avro, found {type(given).__name__}")
-        names = [key] if isinstance(key, str) else key if key is not None else []
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        # A copy: the caller's list may change.
+        names = tuple(key) if isinstance(key, list | tuple) else () if key is None else (key,)
+        if not all(isinstance(name, str) for name in names):
             raise ConfigError(f"key must be a column's name or a list of names, found {key!r:.200}")
         if refused := [name for name in names if name in OWN_COLUMNS and name != "key"]:
             raise ConfigError(f"key cannot be the column '{refused[0]}', which is another part of the record")
@@ -47,7 +48,7 @@ class Formats:
             if not names:
                 raise ConfigError("key has no column: name one, or leave the argument out")
         self._value_format, self._key_format = value_format, key_format
-        self._key, self._names = key, tuple(names)
+        self._key, self._names = key, names
 
     def plan(self, columns: Sequence[ArrowType]) -> Plan:
         """Raises SerializationError if a column is missing or does not fit."""

@@ -1,4 +1,7 @@
-"""Arrow data for the API fuzzer: tables of many shapes and types, tables that lie, and objects that imitate tables."""
+"""Arrow data for the API fuzzer: tables of many shapes and types, tables that lie, and objects that imitate tables.
+
+Formats read nested columns of every type: for them there are nested tables, and lies in these.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from kafkabuf.formats import Avro
 from rigs.arrow_abi import ArrowArray, ArrowSchema, Lying, _get_pointer
 from tests.append.arrow_support import HEADERS
 from tests.append.test_arrow_lies import LIES
+from tests.formats import avro_support, test_avro_lies
 from tests.hostile.fuzz_api_objects import Deeds, anything, deeds, mostly
 
 INT64 = [0, 1, 1_700_000_000_000, (1 << 63) - 1, -(1 << 63), -(1 << 63) + 1, -1, None]
@@ -89,13 +94,12 @@ def tables(draw: st.DrawFn) -> Any:
 class Lie:
     """Data with a lie that kafkabuf can detect. (Some lies it cannot: the interface has no length for a buffer.)"""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, make: Callable[[], Any], lie: Callable[[ArrowArray], None]) -> None:
+        self._make, self._lie = make, lie
         self._exported: list[Lying] = []
 
     def __arrow_c_array__(self, requested_schema: object = None) -> Any:
-        make, lie, _ = LIES[self._name]
-        lying = Lying(make(), lie)
+        lying = Lying(self._make(), self._lie)
         self._exported.append(lying)
         return lying.__enter__().__arrow_c_array__()
 
@@ -211,7 +215,7 @@ _batches = tables().filter(lambda made: isinstance(made, pa.RecordBatch))
 arrow = mostly(
     tables(),
     st.one_of(
-        st.sampled_from(sorted(LIES)).map(Lie),
+        st.sampled_from(sorted(LIES)).map(lambda name: Lie(*LIES[name][:2])),
         st.builds(Exporter, _batches, deeds),
         st.builds(NoCapsules, st.tuples(anything, anything) | anything, deeds),
         st.builds(
@@ -223,3 +227,26 @@ arrow = mostly(
     ),
     tenths=6,
 )  # fmt: skip
+
+
+# ---- arguments of formats --------------------------------------------------------------------------------------------
+
+_nested_lies = st.sampled_from(sorted(test_avro_lies.LIES)).map(
+    lambda name: Lie(test_avro_lies.batch, test_avro_lies.LIES[name][0])
+)
+_keys: Any = st.sampled_from([None, "key", "f0", "value", "more", ["f0"], ["f0", "f1"], ["key", "more"], []])
+
+
+def _formatted(data: Any, schema: Any) -> st.SearchStrategy[tuple[Any, dict[str, Any]]]:
+    """Data with formats. `schema` fits the data, or is None: then it is derived."""
+    fitting = st.sampled_from([Avro(), Avro(prefix=b"\0\0\0\0\1"), Avro(schema), Avro(schema, extra_columns="ignore")])
+    formats = mostly(fitting | st.none(), st.sampled_from([Avro("long"), Avro(["null", "string"])]) | anything)
+    named = {"value_format": formats, "key_format": formats, "key": mostly(_keys)}
+    return st.tuples(st.just(data), st.fixed_dictionaries(named))
+
+
+formatted = st.one_of(
+    avro_support.tables().flatmap(lambda drawn: _formatted(drawn[2], drawn[0].avro)),
+    _nested_lies.flatmap(lambda data: _formatted(data, None)),
+    arrow.flatmap(lambda data: _formatted(data, None)),
+)

@@ -24,7 +24,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.testing import MockProducer
 from tests.hostile import fuzz_api_arrow
-from tests.hostile.fuzz_api_arrow import arrow
+from tests.hostile.fuzz_api_arrow import arrow, formatted
 from tests.hostile.fuzz_api_objects import (
     anything,
     callbacks,
@@ -101,6 +101,10 @@ _calls = st.one_of(
     _send_many(),
     _send_many(),
     st.builds(lambda *arguments: _call("send_arrow", *arguments), arrow, st.none() | topics, reports),
+    st.builds(
+        lambda data, name, report: _call("send_arrow", data[0], name, report, **data[1]),
+        formatted, st.none() | topics, reports,
+    ),
     _short,
     _deed,
     st.builds(lambda timeout: _call("flush", timeout), timeouts),
