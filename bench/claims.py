@@ -12,6 +12,7 @@ MODULES = {
     "aio": "append.aio",
     "compat": "compat.faces",
     "arrow": "append.arrow",
+    "formats": "formats.avro",
     "transactions": "transactions.transactions",
     "latency": "sending.latency",
     "compression": "batches.compression",

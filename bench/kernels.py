@@ -19,6 +19,7 @@ from kafkabuf._records import MemoryRecordsBuilder, crc32, crc32c
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import SystemClock
 from kafkabuf.config import ProducerConfig
+from kafkabuf.formats import Avro
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import Completion, NetworkClient, Request
 from kafkabuf.sending.sender import Sender
@@ -175,6 +176,25 @@ def send_arrow(*, key: bool) -> Run:
     return run
 
 
+def send_formatted() -> Run:
+    """send_arrow with a format: eight nullable columns become Avro."""
+    producer = Producer()
+    numbers = [None if number % 7 == 0 else number * number for number in range(1_000)]
+    rows = pa.record_batch({
+        **{f"long{n}": pa.array(numbers, pa.int64()) for n in range(4)},
+        "double": pa.array(numbers, pa.float64()),
+        "text": pa.array([f"text {number}" for number in range(1_000)]),
+        "time": pa.array(numbers, pa.timestamp("us", "UTC")),
+        "list": pa.array([[number] * (number % 3) for number in range(1_000)]),
+    })  # fmt: skip
+
+    def run(n: int) -> None:
+        for _ in range(0, n, 1_000):
+            producer.send_arrow(rows, TOPIC, value_format=Avro())
+
+    return run
+
+
 # ---- encode ----------------------------------------------------------------------------------------------------------
 
 
@@ -271,6 +291,7 @@ KERNELS = {
     "future.result()": Kernel(future_result, 500),
     "send_arrow: value": Kernel(lambda: send_arrow(key=False), 5_000),
     "send_arrow: value, key": Kernel(lambda: send_arrow(key=True), 5_000),
+    "send_arrow: Avro of 8 columns": Kernel(send_formatted, 5_000),
     "encode: magic 2": Kernel(lambda: encode(2), 500),
     "encode: magic 1": Kernel(lambda: encode(1), 500),
     "CRC-32C, 1 KiB": Kernel(lambda: checksum(crc32c), 256),

@@ -1,0 +1,144 @@
+"""Rows of an Arrow table become Avro, or JSON: the 19 columns of the flights, on one thread, without a broker."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bench.batches import flights
+from bench.claim import Case, Claim, Goal, Job, Measurement, Metric
+
+ROWS = 20_000
+COLUMNS = 19
+IN_C, LIST, FASTAVRO, CONFLUENT, ORJSON = (
+    "kafkabuf, as send_arrow()",
+    "kafkabuf, encode() to a list",
+    "fastavro",
+    "confluent-kafka's AvroSerializer",
+    "orjson",
+)
+# The share of the cases that take a hundred times as long.
+SLOW = 0.01
+RATE = Metric("rows_per_s", "rows/s", ",.0f")
+PER_FIELD = Metric("field_ns", "ns/field", ",.1f", more_is_better=False)
+
+
+@functools.cache
+def table() -> Any:
+    """The flights as one record batch, with nulls where the CSV has NA; every column is nullable."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    flights.prepare()
+    read = csv.ReadOptions(autogenerate_column_names=True)
+    convert = csv.ConvertOptions(null_values=[flights.MISSING], strings_can_be_null=True)
+    rows = csv.read_csv(flights.CSV, read_options=read, convert_options=convert).slice(0, ROWS)
+    rows = rows.drop_columns(["f0"]).combine_chunks()  # the number of the row, which the demo adds
+    (batch,) = rows.to_batches()
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.num_columns == COLUMNS
+    return batch
+
+
+def _measured(job: Job, encode: Callable[[Any, int], int]) -> Measurement:
+    """`encode(batch, rounds)` encodes each row `rounds` times, and returns the bytes."""
+    batch, rounds = table(), max(1, job.amount // ROWS)
+    encode(batch.slice(0, 100), 1)
+    started = time.perf_counter()
+    written = encode(batch, rounds)
+    seconds = time.perf_counter() - started
+    rows = rounds * batch.num_rows
+    if written < rows * COLUMNS:
+        raise RuntimeError(f"{rows} rows made only {written} bytes")
+    return {RATE.name: rows / seconds, PER_FIELD.name: seconds / rows / COLUMNS * 1e9}
+
+
+def _in_c(job: Job) -> Measurement:
+    from kafkabuf.formats import Avro
+    from kafkabuf.formats._encoded import bench_rows
+
+    return _measured(job, lambda batch, rounds: bench_rows(Avro(), batch, rounds))
+
+
+def _list(job: Job) -> Measurement:
+    from kafkabuf.formats import Avro
+
+    return _measured(
+        job, lambda batch, rounds: sum(len(row or b"") for _ in range(rounds) for row in Avro().encode(batch))
+    )
+
+
+def _rows(batch: Any, rounds: int) -> Iterator[dict[str, Any]]:
+    for _ in range(rounds):
+        yield from batch.to_pylist()
+
+
+def _fastavro(job: Job) -> Measurement:
+    import fastavro
+
+    schema = fastavro.parse_schema(_schema())
+
+    def encode(batch: Any, rounds: int) -> int:
+        written = 0
+        for row in _rows(batch, rounds):
+            target = io.BytesIO()
+            fastavro.schemaless_writer(target, schema, row)
+            written += len(target.getvalue())
+        return written
+
+    return _measured(job, encode)
+
+
+def _confluent(job: Job) -> Measurement:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    serialize = AvroSerializer(SchemaRegistryClient.new_client({"url": "mock://"}), json.dumps(_schema()))
+    context = SerializationContext("flights", MessageField.VALUE)
+    return _measured(job, lambda batch, rounds: sum(len(serialize(row, context)) for row in _rows(batch, rounds)))
+
+
+def _orjson(job: Job) -> Measurement:
+    import orjson
+
+    return _measured(job, lambda batch, rounds: sum(len(orjson.dumps(row)) for row in _rows(batch, rounds)))
+
+
+def _schema() -> Any:
+    from kafkabuf.formats import Avro
+
+    return json.loads(Avro().schema_for(table()))
+
+
+CLAIM = Claim(
+    name="formats",
+    title="A row of a table becomes Avro at a hundredth of confluent-kafka's cost",
+    cases=[
+        Case(IN_C, _in_c, check=flights.prepare),
+        Case(LIST, _list, share=0.2),
+        Case(FASTAVRO, _fastavro, share=SLOW),
+        Case(CONFLUENT, _confluent, share=SLOW),
+        Case(ORJSON, _orjson, share=SLOW),
+    ],
+    metrics=[RATE, PER_FIELD],
+    baseline=CONFLUENT,
+    amount=2_000_000,
+    goals=[
+        Goal("rows encoded, against confluent-kafka's AvroSerializer", IN_C, RATE.name, 100, CONFLUENT),
+        Goal("rows encoded, against fastavro", IN_C, RATE.name, 100, FASTAVRO),
+        Goal("ns for a field", IN_C, PER_FIELD.name, 15, at_most=True),
+    ],
+    needs_kafka=False,
+    notes=[
+        f"{ROWS:,} flights with {COLUMNS} nullable columns (14 numbers, 4 texts, a timestamp), again and again.",
+        "kafkabuf reads the Arrow table; its schema is derived from the columns, and the others use the same schema. "
+        "The others get a dict for each row from pyarrow's to_pylist(), which is part of their time.",
+        "confluent-kafka's serializer works with its own mock of a Schema Registry, in the process.",
+        "orjson writes JSON, not Avro: it shows what dicts for each row cost at least.",
+    ],
+)
