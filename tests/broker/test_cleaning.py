@@ -526,10 +526,10 @@ def test_tombstone_behind_the_known_keys_stays(log: PartitionLog, monkeypatch: p
 
 def test_batch_that_becomes_too_large_is_not_unpacked(log: PartitionLog) -> None:
     log.config = replace(COMPACTED, max_message_bytes=1000)
-    keyed(log, (b"a", bytes(40_000)), codec=1)
+    keyed(log, (b"a", bytes(33 << 20)), codec=1)  # 32 MiB are always unpacked
     with pytest.raises(CorruptMessageError):
         clean(log)
-    log.config = replace(COMPACTED, max_message_bytes=2000)
+    log.config = replace(COMPACTED, max_message_bytes=2 << 20)
     assert clean(log) == 0
 
 
