@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafkabuf.config.kinds import dotted
-from kafkabuf.formats.registry_settings import RegistrySettings
+from kafkabuf.formats.registry.settings import RegistrySettings
 
 PAGE = Path(__file__).parent.parent / "docs" / "schema-registry.md"
 MARK = "<!-- `python -m tools.registry_page` writes what follows. -->\n"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.errors import SerializationError
-from kafkabuf.formats.avro_compatibility import reasons
+from kafkabuf.formats.registry.avro_compatibility import reasons
 
 
 def record(*fields: Any, name: str = "R", **more: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from kafkabuf.errors import (
     TimeoutError,
 )
 from kafkabuf.formats.registry import Resolved, SchemaReference, SchemaRegistry
-from kafkabuf.formats.registry_http import LARGEST_BODY
+from kafkabuf.formats.registry.http_request import LARGEST_BODY
 from tests.formats.registry_support import OTHER, RECORD, WIDER, FakeRegistry, running
 
 SECRET = "s3cret/Word"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kafkabuf.formats.registry_settings import RegistrySettings
+from kafkabuf.formats.registry.settings import RegistrySettings
 from tests.formats.registry_support import FakeRegistry, running
 from tools import registry_page
 

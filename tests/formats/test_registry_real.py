@@ -13,8 +13,8 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafkabuf.errors import SchemaRegistryError, SerializationError
-from kafkabuf.formats.avro_compatibility import reasons
 from kafkabuf.formats.registry import SchemaReference, SchemaRegistry
+from kafkabuf.formats.registry.avro_compatibility import reasons
 from rigs.real_registry import RealRegistry
 from tests.formats.registry_support import OTHER, RECORD, WIDER
 from tests.formats.test_avro_compatibility import CASES

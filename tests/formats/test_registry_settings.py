@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkabuf.errors import ConfigError
-from kafkabuf.formats import framing, registry_confluent
-from kafkabuf.formats.registry_settings import RegistrySettings
-from kafkabuf.formats.subjects import avro_record_name, parse_strategy, subject_name
+from kafkabuf.formats.registry import confluent_client, framing
+from kafkabuf.formats.registry.settings import RegistrySettings
+from kafkabuf.formats.registry.subjects import avro_record_name, parse_strategy, subject_name
 
 URL = "http://host:8081"
 GUID = "89791762-2336-4186-9674-299b90a802e2"
@@ -104,8 +104,8 @@ def test_settings_are_frozen() -> None:
 
 
 def test_token_without_logical_cluster_goes_through_our_own_client() -> None:
-    assert registry_confluent.usable(settings())
-    assert not registry_confluent.usable(settings(bearer_auth_token="t"))
+    assert confluent_client.usable(settings())
+    assert not confluent_client.usable(settings(bearer_auth_token="t"))
 
 
 # ---- subjects --------------------------------------------------------------------------------------------------------

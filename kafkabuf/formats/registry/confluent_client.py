@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from kafkabuf.errors import KafkaError, NetworkError, printable
 from kafkabuf.extras import needs
-from kafkabuf.formats import registry_http, registry_rest
-from kafkabuf.formats.registry_settings import Address, RegistrySettings
-from kafkabuf.formats.schemas import Registered, Schema, registered_in, schema_in
+from kafkabuf.formats.registry import http_request, rest_client
+from kafkabuf.formats.registry.schemas import Registered, Schema, registered_in, schema_in
+from kafkabuf.formats.registry.settings import Address, RegistrySettings
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class ConfluentSession:
     def _call(self, ask: Callable[[Any], T]) -> T:
         with needs(_EXTRA, "the Schema Registry through confluent-kafka"):
             from confluent_kafka.schema_registry import SchemaRegistryClient
-        registry_http.tls_context(self._settings)  # its errors name the setting, and it asks for no password
+        http_request.tls_context(self._settings)  # its errors name the setting, and it asks for no password
         name, seconds = str(self._address), self._seconds
 
         def call() -> T:
@@ -85,7 +85,7 @@ class ConfluentSession:
             raise explained  # outside the except: the error above may show credentials, and must not be its context
 
         # Nothing can end its thread from outside. The time-out of each read does, unless the response comes in pieces.
-        return registry_http.within(seconds, call, lambda: None, name)
+        return http_request.within(seconds, call, lambda: None, name)
 
     def _conf(self, seconds: float) -> dict[str, Any]:
         settings = self._settings
@@ -130,21 +130,21 @@ def _with_user(proxy: Address) -> str:
 def _explained(error: Exception, name: str) -> KafkaError:
     status = getattr(error, "http_status_code", None)
     if isinstance(status, int):
-        return registry_rest.refused(name, status, *_words(error, status))
+        return rest_client.refused(name, status, *_words(error, status))
     if isinstance(error, KafkaError):
         return error
     if type(error).__module__.partition(".")[0] in ("httpx", "httpx2"):
         root = _os_error(error)
         if root is not None:
-            return registry_http.explained(root, name)
+            return http_request.explained(root, name)
         return NetworkError(f"{name}: {printable(f'{type(error).__name__}: {error}')}")
-    return registry_rest.unusable(name, "is not that of a Schema Registry")
+    return rest_client.unusable(name, "is not that of a Schema Registry")
 
 
 def _words(error: Any, status: int) -> tuple[object, object]:
     """The registry's code and message. confluent-kafka gives -1 and the whole body where the body is not JSON."""
     if 300 <= status < 400:
-        return None, registry_rest.redirected(None)
+        return None, rest_client.redirected(None)
     return (None, None) if error.error_code == -1 else (error.error_code, error.error_message)
 
 

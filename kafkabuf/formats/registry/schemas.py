@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkabuf.formats.framing import LARGEST_ID
+from kafkabuf.formats.registry.framing import LARGEST_ID
 
 KINDS = ("AVRO", "JSON", "PROTOBUF")
 

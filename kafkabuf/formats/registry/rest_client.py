@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from kafkabuf.errors import SchemaRegistryError, printable
-from kafkabuf.formats import registry_http
-from kafkabuf.formats.registry_http import LARGEST_BODY, Request, Response
-from kafkabuf.formats.registry_settings import Address, RegistrySettings
-from kafkabuf.formats.schemas import Registered, Schema, registered_in, schema_in
+from kafkabuf.formats.registry import http_request
+from kafkabuf.formats.registry.http_request import LARGEST_BODY, Request, Response
+from kafkabuf.formats.registry.schemas import Registered, Schema, registered_in, schema_in
+from kafkabuf.formats.registry.settings import Address, RegistrySettings
 from kafkabuf.version import __version__
 
 RETRIABLE_STATUSES = {408, 429, 500, 502, 503, 504}
@@ -50,7 +50,7 @@ class RestSession:
         self._headers = {"Accept": _ACCEPT, "User-Agent": f"kafkabuf/{__version__}"}
         user = settings.user(address)
         if user is not None:
-            self._headers["Authorization"] = registry_http.basic(user.get_secret_value())
+            self._headers["Authorization"] = http_request.basic(user.get_secret_value())
         elif token is not None:
             self._headers |= _bearer(token, settings)
 
@@ -79,7 +79,7 @@ class RestSession:
         if body is not None:
             headers, data = headers | {"Content-Type": _CONTENT}, json.dumps(body).encode()
         request = Request(self._address, "GET" if body is None else "POST", path, headers, data)
-        response = registry_http.send(request, self._settings, self._seconds)
+        response = http_request.send(request, self._settings, self._seconds)
         name = str(self._address)
         if not 200 <= response.status < 300:
             raise _refusal(name, response)

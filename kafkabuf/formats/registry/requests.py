@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol, TypeVar
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SchemaRegistryError, TimeoutError
-from kafkabuf.formats.registry_confluent import ConfluentSession, usable
-from kafkabuf.formats.registry_rest import RestSession
-from kafkabuf.formats.registry_settings import Address, RegistrySettings
-from kafkabuf.formats.registry_tokens import TokenSource
-from kafkabuf.formats.schemas import Registered, Schema
+from kafkabuf.formats.registry.confluent_client import ConfluentSession, usable
+from kafkabuf.formats.registry.rest_client import RestSession
+from kafkabuf.formats.registry.schemas import Registered, Schema
+from kafkabuf.formats.registry.settings import Address, RegistrySettings
+from kafkabuf.formats.registry.tokens import TokenSource
 
 CLIENTS = ("auto", "confluent", "kafkabuf")
 

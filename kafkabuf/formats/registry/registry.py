@@ -16,14 +16,12 @@ from typing import Any, NamedTuple
 
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import ConfigError, SchemaRegistryError, SerializationError
-from kafkabuf.formats import avro_compatibility, framing
-from kafkabuf.formats.registry_cache import ResponseCache
-from kafkabuf.formats.registry_requests import Deadline, Requests
-from kafkabuf.formats.registry_settings import FRAMINGS, RegistrySettings, check_choice
-from kafkabuf.formats.schemas import KINDS, Registered, Schema, SchemaReference
-from kafkabuf.formats.subjects import subject_name
-
-__all__ = ["Resolved", "Schema", "SchemaReference", "SchemaRegistry"]
+from kafkabuf.formats.registry import avro_compatibility, framing
+from kafkabuf.formats.registry.cache import ResponseCache
+from kafkabuf.formats.registry.requests import Deadline, Requests
+from kafkabuf.formats.registry.schemas import KINDS, Registered, Schema, SchemaReference
+from kafkabuf.formats.registry.settings import FRAMINGS, RegistrySettings, check_choice
+from kafkabuf.formats.registry.subjects import subject_name
 
 DEFAULT_TIMEOUT = 60.0  # seconds, as max.block.ms
 _MOST_REFERENCES = 1000
@@ -63,7 +61,7 @@ class _Choice(NamedTuple):
 
 
 class SchemaRegistry:
-    """A registry, by its settings (`registry_settings.py`). Any number of threads may share it.
+    """A registry, by its settings (`settings.py`). Any number of threads may share it.
 
     `client` is "confluent", "kafkabuf" for our own, or "auto" for confluent-kafka's where it serves. No connection
     stays open between requests, and no thread. A pickle has the settings, secrets included, as a producer's has, and

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import AuthenticationError, NetworkError
-from kafkabuf.formats import registry_http
-from kafkabuf.formats.registry_http import Request
-from kafkabuf.formats.registry_settings import TOKEN, RegistrySettings, parse_url
+from kafkabuf.formats.registry import http_request
+from kafkabuf.formats.registry.http_request import Request
+from kafkabuf.formats.registry.settings import TOKEN, RegistrySettings, parse_url
 
 _REFRESH_AFTER = 0.8  # of a token's lifetime
 _RETRIABLE_STATUSES = {408, 425, 429}  # and every 5xx
@@ -62,12 +62,12 @@ class TokenSource:
         assert secret is not None  # the settings are checked
         scope = {"scope": settings.bearer_auth_scope} if settings.bearer_auth_scope else {}
         headers = {
-            "Authorization": registry_http.basic(f"{settings.bearer_auth_client_id}:{secret.get_secret_value()}"),
+            "Authorization": http_request.basic(f"{settings.bearer_auth_client_id}:{secret.get_secret_value()}"),
             "Content-Type": "application/x-www-form-urlencoded",
             "Accept": "application/json",
         }
         body = urlencode({"grant_type": "client_credentials"} | scope).encode()
-        response = registry_http.send(Request(address, "POST", "", headers, body), settings, seconds)
+        response = http_request.send(Request(address, "POST", "", headers, body), settings, seconds)
         name = f"token endpoint {address}"
         if response.status >= 500 or response.status in _RETRIABLE_STATUSES:
             raise NetworkError(f"{name}: status {response.status}")

@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 from kafkabuf.config.kinds import Setting, choice, dotted, flag, integer, secret, special, split, text
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import ConfigError
-from kafkabuf.formats.framing import LARGEST_ID
-from kafkabuf.formats.subjects import STRATEGIES, SubjectNameStrategy, parse_strategy
+from kafkabuf.formats.registry.framing import LARGEST_ID
+from kafkabuf.formats.registry.subjects import STRATEGIES, SubjectNameStrategy, parse_strategy
 
 FRAMINGS = ("prefix", "header")
 _PREFIX = "schema_registry_"
