@@ -130,6 +130,6 @@ def table(summary: Summary) -> str:
         summary.parts.items(), key=lambda item: (item[0][0] == "API", item[0][0], -item[1].requests)
     ):
         mean, longest = total.waited / total.requests * 1000, total.wait.value * 1000
-        mib = total.memory.value / (1 << 20)
+        mib = max(total.memory.value, 0) / (1 << 20)
         lines.append(f"{what:7}{name:26}{total.requests:>10}{mean:>9.2f}{longest:>9.1f}{mib:>5.0f}")
     return "\n".join(lines)

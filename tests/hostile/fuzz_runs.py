@@ -16,8 +16,10 @@ import os
 import pickle
 import random
 import re
+import shutil
 import signal
 import struct
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -200,12 +202,15 @@ class Options:
 
 
 class Child:
-    """A forked process that somebody watches. It writes its requests to the file `path`."""
+    """A forked process that somebody watches. It writes its requests to the file `path`. The folders of its worlds go
+    with it, however it ends."""
 
     def __init__(self, path: Path, function: Callable[..., None], *arguments: Any) -> None:
         self.progress = _Progress(path)
         self.pipe, theirs = _fork.Pipe(duplex=False)
-        self.process = _fork.Process(target=_run_child, args=(function, arguments, self.progress, theirs), daemon=True)
+        self._place = tempfile.mkdtemp(prefix="kafkabuf-fuzz-")
+        every = self._place, function, arguments, self.progress, theirs
+        self.process = _fork.Process(target=_run_child, args=every, daemon=True)
         self.process.start()
         theirs.close()
         # What the child shares with its parent is no growth: it may serve its first request before anybody looks again.
@@ -247,14 +252,20 @@ class Child:
     def kill(self) -> None:
         assert self.process.pid is not None
         os.kill(self.process.pid, signal.SIGKILL)
+        self.end()
+
+    def end(self) -> None:
+        """Wait until the process has ended."""
         self.process.join()
+        shutil.rmtree(self._place, ignore_errors=True)
 
     def died(self) -> tuple[str, str]:
-        self.process.join()
+        self.end()
         return "crash", f"the process ended with {self.process.exitcode}"
 
 
-def _run_child(function: Callable[..., None], arguments: tuple[Any, ...], *more: Any) -> None:
+def _run_child(place: str, function: Callable[..., None], arguments: tuple[Any, ...], *more: Any) -> None:
+    tempfile.tempdir = place
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # While objects are frozen, the broker leaves the collector to the user (broker/waiting/slices.py).
     gc.unfreeze()
@@ -286,6 +297,11 @@ class _Worker:
         if self._left > 0 and time.monotonic() < self._options.deadline:
             self.child = Child(self.path, _work, self._options, self._next, self._left)
 
+    def stop(self) -> None:
+        """End the process, if the run was interrupted."""
+        if self.child is not None and self.child.process.is_alive():
+            self.child.kill()
+
     def look(self, summary: Summary) -> Fault | None:
         """Take what the process reports. Returns the fault that ended it. Without a child it has ended well."""
         child = self.child
@@ -295,7 +311,7 @@ class _Worker:
                 report, kind, text = child.pipe.recv()
                 self._count(summary, report)
                 if kind:
-                    child.process.join()
+                    child.end()
                     return self._fault(child, kind, text)
             overdue = child.overdue()
         except EOFError:
@@ -338,6 +354,15 @@ class Supervisor:
         began = self._said = time.monotonic()
         options.deadline = began + options.seconds
         workers = [_Worker(options, number) for number in range(options.workers)]
+        try:
+            self._watch(workers, began)
+        finally:
+            for worker in workers:
+                worker.stop()
+            for path in (*(worker.path for worker in workers), options.folder / _REPLAYED):
+                path.unlink(missing_ok=True)
+
+    def _watch(self, workers: list[_Worker], began: float) -> None:
         while busy := [(worker, worker.child) for worker in workers if worker.child is not None]:
             wait([child.pipe for _, child in busy], _POLL_SECONDS)
             for worker, _ in busy:
@@ -345,8 +370,6 @@ class Supervisor:
                     self._judge(fault, time.monotonic() - began)
                     worker.start()
             self._report()
-        for path in (*(worker.path for worker in workers), options.folder / _REPLAYED):
-            path.unlink(missing_ok=True)
 
     def _judge(self, fault: Fault, seconds: float) -> None:
         if fault.signature in self.faults:
@@ -392,7 +415,7 @@ def outcome(fault: Fault, cases: list[Case], folder: Path) -> tuple[str, str]:
         try:
             if child.pipe.poll(_POLL_SECONDS):
                 found: tuple[str, str] = child.pipe.recv()
-                child.process.join()
+                child.end()
                 return found
         except EOFError:
             return child.died()

@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -322,6 +323,16 @@ def test_two_workers_share_the_requests_and_a_fault_is_told_once(
     assert supervisor.summary.requests == 140
     assert [(fault.kind, fault.api) for fault in supervisor.faults.values()] == [("crash", "ListGroups")]
     assert list(supervisor.paths.values()) == list(tmp_path.iterdir())
+
+
+def test_worker_that_ends_by_a_fault_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_seldom(monkeypatch, plant(monkeypatch, crashes).frame)
+    (tmp_path / "worlds").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "worlds"))
+    supervisor = Supervisor(Options(tmp_path, world="folder", requests=90, say=lambda text: None))
+    supervisor.run()
+    assert [fault.kind for fault in supervisor.faults.values()] == ["crash"]
+    assert not list((tmp_path / "worlds").iterdir())
 
 
 def test_table_counts_the_requests_of_each_world_origin_and_api() -> None:
