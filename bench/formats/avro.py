@@ -135,8 +135,8 @@ CLAIM = Claim(
     needs_kafka=False,
     notes=[
         f"{ROWS:,} flights with {COLUMNS} nullable columns (14 numbers, 4 texts, a timestamp), again and again.",
-        "kafkabuf reads the Arrow table: the loop in C calls for each row what send_arrow() calls, without the copy into "
-        "a batch. Its schema is derived from the columns, and the others use the same schema.",
+        "kafkabuf reads the Arrow table: the loop in C calls for each row what send_arrow() calls, without the copy "
+        "into a batch. Its schema is derived from the columns, and the others use the same schema.",
         "The others get a dict for each row from pyarrow's to_pylist(), which is part of their time.",
         "confluent-kafka's serializer works with its own mock of a Schema Registry, in the process.",
         "orjson writes JSON, not Avro: it shows what dicts for each row cost at least.",
