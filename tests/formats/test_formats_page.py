@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 def test_examples_of_the_page_work() -> None:
     examples = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len(examples) > 5
-    # Here and not in the cluster's thread: there CPython 3.11.7 failed in ast.parse, after the other tests of the folder.
+    # Here and not in the cluster's thread: there CPython 3.11.7 failed in ast.parse, after this folder's tests.
     load_schemas()
     with EmbeddedCluster() as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         names = {"producer": producer, "cluster": cluster}
