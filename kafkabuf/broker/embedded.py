@@ -145,7 +145,7 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
         return self
 
     def _start_thread(self) -> Cluster:
-        schemas.load_soon()
+        schemas.load_early()
         apis.load()
         loop = asyncio.new_event_loop()
         try:

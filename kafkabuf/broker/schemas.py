@@ -1,22 +1,18 @@
-"""Loads kio's schemas in a thread of their own, once a process.
+"""Loads kio's schemas before the first node listens: in the event loop every client would wait meanwhile.
 
-kio imports hypothesis where that is installed, which takes 130 ms or more. In the event loop this time would pass in
-the first request that needs kio, such as a group's first, and every client would wait.
+kio imports hypothesis where that is installed, which takes 130 ms or more. A start does not wait for that: the first
+request that needs kio, such as a group's first, then does. A thread could load both meanwhile, but until CPython 3.11.8
+two threads that parse Python, as hypothesis and pytest do, break each other (python/cpython #106905).
 """
 
 from __future__ import annotations
 
-import os
-from functools import cache
-from threading import Thread
+import sys
+from importlib.util import find_spec
 
 from kafkabuf.protocol.messages import load_schemas
 
 
-@cache
-def load_soon() -> None:
-    """Returns at once. A fork waits for the end of the loading: the child would otherwise inherit the locks of modules
-    that its copy of the thread never releases."""
-    thread = Thread(target=load_schemas, name="kafkabuf-schemas", daemon=True)
-    thread.start()
-    os.register_at_fork(before=thread.join)
+def load_early() -> None:
+    if "hypothesis" in sys.modules or find_spec("hypothesis") is None:
+        load_schemas()

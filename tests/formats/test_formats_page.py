@@ -7,7 +7,6 @@ from pathlib import Path
 
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.protocol.messages import load_schemas
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 
@@ -15,8 +14,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 def test_examples_of_the_page_work() -> None:
     examples = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len(examples) > 5
-    # Here and not in the cluster's thread: there CPython 3.11.7 failed in ast.parse, after this folder's tests.
-    load_schemas()
     with EmbeddedCluster() as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         names = {"producer": producer, "cluster": cluster}
         for example in examples:
