@@ -40,6 +40,7 @@ from kafkabuf.record_metadata import RecordMetadata
 if TYPE_CHECKING:
     import ssl
 
+    from kafkabuf.formats.avro import Avro
     from kafkabuf.typing import BytesLike, Options
 
 __all__ = ["AIOBulkReport", "AIOKafkaProducer", "AIORecordFuture"]
@@ -409,9 +410,21 @@ class AIOKafkaProducer(Generic[K, V]):
     def _seconds_until(self, deadline: float) -> float:
         return max(deadline - self._clock.monotonic(), 0.0)
 
-    async def send_arrow(self, data: Any, topic: str | None = None, report: str = "rows") -> AIOBulkReport:
+    async def send_arrow(
+        self,
+        data: Any,
+        topic: str | None = None,
+        report: str = "rows",
+        *,
+        value_format: Avro | None = None,
+        key_format: Avro | None = None,
+        key: str | Sequence[str] | None = None,
+    ) -> AIOBulkReport:
         """KafkaProducer.send_arrow() in a thread. If the task is cancelled, the call still continues."""
-        return AIOBulkReport(await self._in_thread(KafkaProducer.send_arrow, data, topic, report), self._ends)
+        rows = await self._in_thread(
+            KafkaProducer.send_arrow, data, topic, report, value_format=value_format, key_format=key_format, key=key
+        )
+        return AIOBulkReport(rows, self._ends)
 
     async def send_many(
         self,

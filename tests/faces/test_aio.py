@@ -23,6 +23,7 @@ from kafkabuf.errors import (
     RecordTooLargeError,
     SerializationError,
 )
+from kafkabuf.formats import Avro
 from kafkabuf.interceptors import ProducerRecord
 from kafkabuf.record_metadata import BatchOutcome, RecordMetadata
 from rigs.producer import PATIENCE
@@ -271,6 +272,21 @@ def test_users_objects_are_called_once_for_each_record(aio_cluster: EmbeddedClus
 
 
 # ---- bulk ------------------------------------------------------------------------------------------------------------
+
+
+def test_send_arrow_makes_keys_and_values_of_columns(aio_cluster: EmbeddedCluster) -> None:
+    rows = pa.table({"id": [1, 2], "name": ["Ada", "Grace"]})
+    value, key = Avro(), Avro('"long"')
+
+    async def test() -> None:
+        async with small(aio_cluster) as producer:
+            report = await producer.send_arrow(rows, "formats", value_format=value, key_format=key, key="id")
+            await report.result()
+        found = await read_back(aio_cluster, "formats", 2)
+        assert {record.value for record in found} == {*value.encode(rows)}
+        assert {record.key for record in found} == {*key.encode(rows.select(["id"]))}
+
+    run(test())
 
 
 def test_bulk_appends_and_their_reports_never_block_the_loop(aio_cluster: EmbeddedCluster) -> None:
