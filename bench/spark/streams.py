@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import time
@@ -35,8 +36,11 @@ def large(kind: str, options: Options, job: Job, *, columns: Sequence[str] = ("k
     folder = folder / uuid.uuid4().hex
     rows_of(session, job.amount).repartition(FILES).write.parquet(str(folder / "once"))
     (folder / "in").mkdir()
+    begun = time.time() - WARM_UPS - BATCHES
     for number, file in product(range(WARM_UPS + BATCHES), sorted((folder / "once").glob("*.parquet"))):
-        shutil.copy(file, folder / "in" / f"{number}-{file.name}")
+        copied = shutil.copy(file, folder / "in" / f"{number}-{file.name}")
+        # Spark takes files in the order of their times: a micro-batch must not have the same file twice.
+        os.utime(copied, (begun + number, begun + number))
     source = session.readStream.schema("id long, key string, value string").option("maxFilesPerTrigger", FILES)
     frame = source.parquet(str(folder / "in")).selectExpr(*columns)
     figures = _measured(kind, options, frame, job, PARTITIONS, lambda query: query.awaitTermination(), folder)
