@@ -40,7 +40,7 @@ from kafkabuf.record_metadata import RecordMetadata
 if TYPE_CHECKING:
     import ssl
 
-    from kafkabuf.formats.avro import Avro
+    from kafkabuf.formats.format import Format
     from kafkabuf.typing import BytesLike, Options
 
 __all__ = ["AIOBulkReport", "AIOKafkaProducer", "AIORecordFuture"]
@@ -416,8 +416,8 @@ class AIOKafkaProducer(Generic[K, V]):
         topic: str | None = None,
         report: str = "rows",
         *,
-        value_format: Avro | None = None,
-        key_format: Avro | None = None,
+        value_format: Format | None = None,
+        key_format: Format | None = None,
         key: str | Sequence[str] | None = None,
     ) -> AIOBulkReport:
         """KafkaProducer.send_arrow() in a thread. If the task is cancelled, the call still continues."""

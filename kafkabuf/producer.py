@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from kafkabuf.append.report import BulkReport
     from kafkabuf.batches._batch import RecordFuture
-    from kafkabuf.formats.avro import Avro
+    from kafkabuf.formats.format import Format
     from kafkabuf.record_metadata import RecordMetadata
     from kafkabuf.typing import BytesLike, Options
 
@@ -267,8 +267,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         topic: str | None = None,
         report: str = "rows",
         *,
-        value_format: Avro | None = None,
-        key_format: Avro | None = None,
+        value_format: Format | None = None,
+        key_format: Format | None = None,
         key: str | Sequence[str] | None = None,
     ) -> BulkReport:
         """Queue every row of Arrow data and return a BulkReport.

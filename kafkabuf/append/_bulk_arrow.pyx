@@ -20,8 +20,7 @@ from kafkabuf.append._bulk cimport (
 )
 from kafkabuf.append._exported cimport visit_arrays
 from kafkabuf.append._producer cimport ProducerCore
-from kafkabuf.formats._avro cimport AvroEncoder
-from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, describe
+from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, describe, new_encoder
 
 from kafkabuf.errors import InvalidTopicError, KafkaError
 
@@ -193,9 +192,9 @@ cdef class ArrowWalker(Walker):
         """Compile the formats for the columns of the data. No row has been read."""
         plan = self.formats.plan(describe(schema).children)
         if plan.value is not None:
-            self.value_encoder = AvroEncoder.__new__(AvroEncoder, plan.value, self.max_request_size)
+            self.value_encoder = new_encoder(plan.value, self.max_request_size)
         if plan.key is not None:
-            self.key_encoder = AvroEncoder.__new__(AvroEncoder, plan.key, self.max_request_size)
+            self.key_encoder = new_encoder(plan.key, self.max_request_size)
         self.key_column = plan.key_column
         self.encodes = self.value_encoder is not None or self.key_encoder is not None
         self.formats = None

@@ -3,19 +3,21 @@
 
 cimport cython
 from libc.stddef cimport size_t
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport Field, kb_bswap64, put_varint
-from kafkabuf.append._arrow cimport Column, bit_at, index_at, offset_at
+from kafkabuf.append._arrow cimport bit_at
 from kafkabuf.formats._encoder cimport RowEncoder, fail, reserve
+from kafkabuf.formats._numbers cimport absolute, scale
 from kafkabuf.formats._program cimport (
     FAILED_INEXACT, FAILED_LIMIT, FAILED_NULL, FAILED_PRECISION, FAILED_RANGE, FAILED_SIZE, FAILED_SYMBOL, FAILED_UTF8,
-    READ_FIXED_LIST, WRITE_ARRAY, WRITE_BOOLEAN, WRITE_BYTES, WRITE_CONSTANT, WRITE_DECIMAL, WRITE_DOUBLE,
-    WRITE_DURATION, WRITE_ENUM, WRITE_FIXED, WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_RECORD,
-    WRITE_STRING, WRITE_UUID, Output, Step, Write, read_bytes, read_decimal, read_integer, read_real,
+    WRITE_ARRAY, WRITE_BOOLEAN, WRITE_BYTES, WRITE_CONSTANT, WRITE_DECIMAL, WRITE_DOUBLE, WRITE_DURATION, WRITE_ENUM,
+    WRITE_FIXED, WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_RECORD, WRITE_STRING, WRITE_UUID, Output, Step, Write,
+    find_items, locate, read_bytes, read_decimal, read_integer, read_real,
 )
+from kafkabuf.formats._utf8 cimport is_utf8
 
 cdef enum:
     DECIMAL_BYTES = 32
@@ -35,20 +37,9 @@ seal(AvroEncoder)
 
 cdef uint8_t* write_steps(Output* out, const Step* step, const Step* end, int64_t row, uint8_t* p) noexcept nogil:
     """Write a value for each step up to `end`, of the same row. Output.slack has the capacity contract."""
-    cdef const Column* c
     cdef int64_t place, inner
     while step < end:
-        c = &step.column
-        inner = row
-        place = row + c.start
-        if c.validity != NULL and not bit_at(c.validity, place):
-            inner = -1
-        elif c.index_type:
-            inner = index_at(c, place)
-            place = inner + c.dictionary_start
-            if c.dictionary_validity != NULL and not bit_at(c.dictionary_validity, place):
-                inner = -1
-        if inner < 0:
+        if not locate(step, row, &inner, &place):
             if step.null_branch < 0:
                 return fail(out, FAILED_NULL, step, place)
             p[0] = <uint8_t>step.null_branch
@@ -120,19 +111,6 @@ cdef uint8_t* write_rare(Output* out, const Step* step, int64_t place, uint8_t* 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
-# False if the product leaves 63 bits, or a division leaves a remainder.
-cdef inline bint scale(int64_t* number, int64_t factor) noexcept nogil:
-    if factor < 0:
-        if number[0] % -factor:
-            return False
-        number[0] = number[0] // -factor
-        return True
-    if number[0] > INT64_MAX // factor or number[0] < INT64_MIN // factor:
-        return False
-    number[0] = number[0] * factor
-    return True
-
-
 cdef uint8_t* write_duration(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
     """No months, no days, and milliseconds: three little-endian numbers."""
     cdef int64_t number = read_integer(step, place)
@@ -184,15 +162,6 @@ cdef uint8_t* write_decimal(Output* out, const Step* step, int64_t place, uint8_
     return p + size
 
 
-cdef inline void absolute(const uint64_t* words, uint64_t* magnitude) noexcept nogil:
-    cdef bint carry = words[3] >> 63
-    cdef uint64_t mask = <uint64_t>0 - carry
-    cdef int i
-    for i in range(4):
-        magnitude[i] = (words[i] ^ mask) + carry
-        carry = carry and magnitude[i] == 0
-
-
 cdef inline bint is_below(const uint64_t* magnitude, const uint8_t* bound) noexcept nogil:
     cdef uint64_t[4] most
     cdef int i
@@ -216,45 +185,6 @@ cdef inline uint8_t* write_bytes(Output* out, const Step* step, int64_t place, u
     if field.size > 0:
         memcpy(p, field.data, <size_t>field.size)
     return p + field.size
-
-
-cdef inline bint is_utf8(const uint8_t* text, int64_t size) noexcept nogil:
-    cdef const uint8_t* end = text + size
-    cdef uint64_t word
-    while end - text >= 8:
-        memcpy(&word, text, 8)
-        if word & <uint64_t>0x8080808080808080:
-            return is_utf8_rest(text, end)
-        text += 8
-    while text < end:
-        if text[0] & 0x80:
-            return is_utf8_rest(text, end)
-        text += 1
-    return True
-
-
-cdef bint is_utf8_rest(const uint8_t* text, const uint8_t* end) noexcept nogil:
-    """Without overlong forms, surrogates and what lies above U+10FFFF."""
-    cdef int more, i
-    cdef uint32_t point
-    while text < end:
-        if text[0] < 0x80:
-            text += 1
-            continue
-        if text[0] < 0xC2 or text[0] > 0xF4:
-            return False
-        more = 1 if text[0] < 0xE0 else 2 if text[0] < 0xF0 else 3
-        if end - text <= more:
-            return False
-        point = text[0] & (0x3F >> more)
-        for i in range(1, more + 1):
-            if text[i] & 0xC0 != 0x80:
-                return False
-            point = point << 6 | (text[i] & 0x3F)
-        if more == 2 and (point < 0x800 or 0xD800 <= point < 0xE000) or more == 3 and not 0x10000 <= point < 0x110000:
-            return False
-        text += more + 1
-    return True
 
 
 cdef uint8_t* write_fixed(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
@@ -320,11 +250,8 @@ cdef int64_t find_symbol(const Step* step, const Field* text) noexcept nogil:
 
 cdef uint8_t* write_items(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
     """One block with all items. Items may be without bytes, so that their number is limited, too."""
-    cdef int64_t item, begin, end
-    if step.read == READ_FIXED_LIST:
-        begin, end = place * step.width, (place + 1) * step.width
-    else:
-        begin, end = offset_at(&step.column, place), offset_at(&step.column, place + 1)
+    cdef int64_t item, begin = 0, end = 0
+    find_items(step, place, &begin, &end)
     if end - begin > out.items:
         return fail(out, FAILED_LIMIT, NULL, 0)
     out.items -= end - begin

@@ -6,8 +6,7 @@ from libc.stdint cimport int64_t
 from kafkabuf._sealed cimport seal
 from kafkabuf.append._arrow cimport ArrowArray, ArrowSchema, check_table
 from kafkabuf.append._exported cimport visit_arrays, visit_schema
-from kafkabuf.formats._avro cimport AvroEncoder
-from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, describe
+from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, describe, new_encoder
 
 from kafkabuf.errors import RecordTooLargeError, SerializationError
 
@@ -22,7 +21,7 @@ seal(Encoding)
 
 
 def encode(format, data):
-    """See Avro.encode."""
+    """See Format.encode."""
     cdef Encoding encoding = Encoding.__new__(Encoding)
     encoding.format = format
     encoding.values = []
@@ -34,7 +33,7 @@ cdef int make_encoder(Encoding encoding, ArrowSchema* schema, ArrowArray* array)
     if encoding.encoder is None:
         check_table(schema, array)
         program = encoding.format.table_program(list(enumerate(describe(schema).children)))
-        encoding.encoder = AvroEncoder.__new__(AvroEncoder, program, LIMIT)
+        encoding.encoder = new_encoder(program, LIMIT)
     return encoding.encoder.bind(schema, array)
 
 

@@ -46,6 +46,8 @@ cdef class RowEncoder:
     cdef object refusal(self, int64_t row)
 
 
+# The encoder that carries out a Program; the most bytes of a row are `limit`.
+cdef RowEncoder new_encoder(program, int64_t limit)
 # Describe an Arrow schema as an ArrowType (arrow_types.py).
 cdef object describe(const ArrowSchema* schema)
 cdef uint8_t* grow(Output* out, uint8_t* p, int64_t size) noexcept nogil

@@ -24,6 +24,16 @@ from kafkabuf.formats._program cimport (
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats.arrow_types import ArrowType
 
+cdef extern from *:
+    """
+    /* An encoder's class is sealed (_sealed.pxd), and known only at run time: a call of the class would be refused. */
+    static PyObject *kb_new_encoder(PyObject *object, PyObject *args) {
+        PyTypeObject *type = (PyTypeObject *)object;
+        return type->tp_new(type, args, NULL);
+    }
+    """
+    object kb_new_encoder(object type, object args)
+
 _READS = {
     "nothing": READ_NOTHING, "null": READ_NULL, "bool": READ_BOOL, "int8": READ_INT8, "int16": READ_INT16,
     "int32": READ_INT32, "int64": READ_INT64, "uint8": READ_UINT8, "uint16": READ_UINT16, "uint32": READ_UINT32,
@@ -102,12 +112,13 @@ cdef class RowEncoder:
             return MemoryError(f"row {row}: no memory for the row's encoded bytes")
         step = self.program.steps[self.out.failed - self.steps]
         where = f"row {row}: column '{step.path}' of type {step.arrow}"
+        target = f"{self.program.format}'s {step.target}"
         if self.out.failure == FAILED_NULL:
             return SerializationError(
-                f"{where} is null, and Avro's {step.target} has no null: make the field's type a union with null, or "
-                f"replace the nulls")
+                f"{where} is null, and {target} has no null: make the field's type a union with null, or replace the "
+                f"nulls")
         value = value_at(self.out.failed, self.out.place)
-        return SerializationError(f"{where} has the value {value}, {reason(self.out.failure, step)}")
+        return SerializationError(f"{where} has the value {value}, {reason(self.out.failure, target)}")
 
 
 seal(RowEncoder)
@@ -122,18 +133,18 @@ cdef bint is_absent(const Step* step, int64_t row) noexcept nogil:
         c.dictionary_validity, index_at(c, row + c.start) + c.dictionary_start)
 
 
-cdef str reason(Failure failure, object step):
+cdef str reason(Failure failure, str target):
     if failure == FAILED_RANGE:
-        return f"which is out of the range of Avro's {step.target}"
+        return f"which is out of the range of {target}"
     if failure == FAILED_INEXACT:
-        return f"which Avro's {step.target} cannot hold without loss: round the column first"
+        return f"which {target} cannot hold without loss: round the column first"
     if failure == FAILED_PRECISION:
-        return f"which has more digits than Avro's {step.target}"
+        return f"which has more digits than {target}"
     if failure == FAILED_SYMBOL:
-        return f"which is no symbol of Avro's {step.target}"
+        return f"which is no symbol of {target}"
     if failure == FAILED_UTF8:
-        return f"which is not UTF-8, as Avro's {step.target} requires"
-    return f"which has another size than Avro's {step.target}"
+        return f"which is not UTF-8, as {target} requires"
+    return f"which has another size than {target}"
 
 
 cdef object value_at(const Step* step, int64_t place):
@@ -330,3 +341,9 @@ cdef int bind_fixed_list(
 
 cdef str path_of(RowEncoder encoder, const Step* step):
     return encoder.program.steps[step - encoder.steps].path
+
+
+cdef RowEncoder new_encoder(program, int64_t limit):
+    if not issubclass(program.encoder, RowEncoder):
+        raise TypeError(f"expected an encoder's class, found {program.encoder!r}")
+    return <RowEncoder>kb_new_encoder(program.encoder, (program, limit))

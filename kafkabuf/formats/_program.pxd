@@ -17,7 +17,7 @@ from libc.stdint cimport (
 from libc.string cimport memcpy, memset
 
 from kafkabuf._wire cimport Field
-from kafkabuf.append._arrow cimport FIXED, LARGE, SMALL, Column, bit_at, view_at
+from kafkabuf.append._arrow cimport FIXED, LARGE, SMALL, Column, bit_at, index_at, offset_at, view_at
 
 
 cdef enum Read:
@@ -104,6 +104,29 @@ cdef struct Output:
     Failure failure
     const Step* failed          # the step, and the place in its column
     int64_t place
+
+
+# The value of a step's column for a row: its place in the column's own buffers, and the row of the column's children.
+# False: it is null, be it the index of a dictionary or the dictionary's value.
+cdef inline bint locate(const Step* step, int64_t row, int64_t* inner, int64_t* place) noexcept nogil:
+    cdef const Column* c = &step.column
+    inner[0] = row
+    place[0] = row + c.start
+    if c.validity != NULL and not bit_at(c.validity, place[0]):
+        return False
+    if c.index_type:
+        inner[0] = index_at(c, place[0])
+        place[0] = inner[0] + c.dictionary_start
+        return c.dictionary_validity == NULL or bit_at(c.dictionary_validity, place[0])
+    return True
+
+
+# The rows of the children of a list or map: from `begin` to `end` - 1.
+cdef inline void find_items(const Step* step, int64_t place, int64_t* begin, int64_t* end) noexcept nogil:
+    if step.read == READ_FIXED_LIST:
+        begin[0], end[0] = place * step.width, (place + 1) * step.width
+    else:
+        begin[0], end[0] = offset_at(&step.column, place), offset_at(&step.column, place + 1)
 
 
 cdef inline int64_t read_integer(const Step* step, int64_t place) noexcept nogil:

@@ -38,6 +38,10 @@ class ArrowType(NamedTuple):
     dictionary: ArrowType | None
 
 
+# A column, and its number among the columns of its parent.
+Column = tuple[int, ArrowType]
+
+
 class Decimal(NamedTuple):
     precision: int
     scale: int

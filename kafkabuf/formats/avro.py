@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from kafkabuf.errors import ConfigError, SerializationError
-from kafkabuf.formats.arrow_types import ArrowType
-from kafkabuf.formats.avro_compile import Column, compile_column, compile_rows
+from kafkabuf.formats.arrow_types import ArrowType, Column
+from kafkabuf.formats.avro_compile import compile_column, compile_rows
 from kafkabuf.formats.avro_derive import derive_record, derive_value
 from kafkabuf.formats.avro_schema import Node, Record, Union, canonical, parse
+from kafkabuf.formats.format import Format
 from kafkabuf.formats.program import Program
 
 ROW = "Row"  # the name of a derived record
@@ -21,7 +22,7 @@ _CACHED = 64
 
 @final
 @dataclass(frozen=True, init=False)
-class Avro:
+class Avro(Format):
     """Avro's binary encoding, of one schema. Immutable; it pickles, and two with the same arguments are equal.
 
     Attributes:
@@ -73,30 +74,17 @@ class Avro:
 
         return self.schema if self.schema is not None else _derived_rows(columns_of(data))
 
-    def encode(self, data: Any) -> list[bytes | None]:
-        """Encode each row of Arrow data, without a producer: for tests, and to send the bytes by other means.
-
-        A row is a record of all columns. If the schema is no record, there must be one column, and its nulls are None.
-        Raises SerializationError as send_arrow() does.
-        """
-        from kafkabuf.formats._encoded import encode
-
-        return encode(self, data)
-
     # ---- what the encoder asks for -----------------------------------------------------------------------------------
 
     def rows_program(self, columns: Sequence[Column]) -> Program:
-        """Values are records of these columns."""
         text = self.schema or _derived_rows(tuple(kind for _, kind in columns))
         return _compiled_rows(text, tuple(columns), self.prefix, self.extra_columns)
 
     def column_program(self, column: Column) -> Program:
-        """Values are the values of this column."""
         text = self.schema or json.dumps(derive_value(column[1], ROW))
         return _compiled_column(text, column, self.prefix, self.extra_columns)
 
     def table_program(self, columns: Sequence[Column]) -> Program:
-        """For encode(): a record schema takes all columns, another schema takes the only column."""
         if self.schema is None or _is_record(_parsed(self.schema)):
             return self.rows_program(columns)
         if len(columns) != 1:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafkabuf.errors import SerializationError
-from kafkabuf.formats.arrow_types import LISTS, ArrowType, type_name, width
+from kafkabuf.formats._avro import AvroEncoder
+from kafkabuf.formats.arrow_types import LISTS, ArrowType, Column, type_name, width
 from kafkabuf.formats.avro_default import DefaultError, encode_default
 from kafkabuf.formats.avro_leaves import leaf
 from kafkabuf.formats.avro_schema import MAX_DEPTH, MISSING, Array, Field, Map, Node, Primitive, Record, Union
@@ -17,8 +18,6 @@ from kafkabuf.formats.program import Program, Step
 
 MAX_STEPS = 1 << 16
 
-# A column, and its number among the columns of its parent.
-Column = tuple[int, ArrowType]
 Steps = list[Step]
 
 
@@ -51,7 +50,7 @@ def compile_column(root: Node, column: Column, prefix: bytes, extra_columns: str
 def _program(steps: Steps, prefix: bytes, *, one_column: bool) -> Program:
     if len(steps) > MAX_STEPS:
         raise SerializationError(f"the columns need {len(steps)} steps, and at most {MAX_STEPS} are allowed")
-    return Program(tuple(steps), prefix, one_column)
+    return Program("Avro", AvroEncoder, tuple(steps), prefix, one_column)
 
 
 class _Compiler:

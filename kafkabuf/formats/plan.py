@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkabuf.errors import ConfigError, SerializationError
-from kafkabuf.formats.arrow_types import ArrowType
-from kafkabuf.formats.avro import Avro
-from kafkabuf.formats.avro_compile import Column
+from kafkabuf.formats.arrow_types import ArrowType, Column
+from kafkabuf.formats.format import Format
 from kafkabuf.formats.program import Program
 
 OWN_COLUMNS = ("key", "value", "topic", "partition", "timestamp", "headers")
 
 
-def formats_of(value_format: Avro | None, key_format: Avro | None, key: str | Sequence[str] | None) -> Formats | None:
+def formats_of(
+    value_format: Format | None, key_format: Format | None, key: str | Sequence[str] | None
+) -> Formats | None:
     """None if send_arrow() has none of these arguments. Raises ConfigError for one of a wrong type."""
     if value_format is None and key_format is None and key is None:
         return None
@@ -32,10 +33,12 @@ class Plan(NamedTuple):
 class Formats:
     """The arguments value_format, key_format and key of send_arrow()."""
 
-    def __init__(self, value_format: Avro | None, key_format: Avro | None, key: str | Sequence[str] | None) -> None:
+    def __init__(self, value_format: Format | None, key_format: Format | None, key: str | Sequence[str] | None) -> None:
         for name, given in (("value_format", value_format), ("key_format", key_format)):
-            if given is not None and type(given) is not Avro:
-                raise ConfigError(f"{name} must be a kafkabuf.formats.Avro, found {type(given).__name__}")
+            if given is not None and not isinstance(given, Format):
+                raise ConfigError(
+                    f"{name} must be a format such as kafkabuf.formats.Avro(), found {type(given).__name__}"
+                )
         # A copy: the caller's list may change.
         names = tuple(key) if isinstance(key, list | tuple) else () if key is None else (key,)
         if not all(isinstance(name, str) for name in names):

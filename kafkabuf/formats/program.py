@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kafkabuf.formats._encoder import RowEncoder
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -28,8 +31,13 @@ class Step(NamedTuple):
 
 
 class Program(NamedTuple):
-    """The steps of a value. `one_column`: the value is one column and not a record of several."""
+    """The steps of a value, and the class that carries them out.
 
+    `one_column`: the value is one column and not a record of several. `format` is the format's name for errors.
+    """
+
+    format: str
+    encoder: type[RowEncoder]
     steps: tuple[Step, ...]
     prefix: bytes
     one_column: bool

@@ -12,6 +12,7 @@ import pytest
 
 from kafkabuf.errors import ConfigError, RecordTooLargeError, SerializationError
 from kafkabuf.formats import Avro
+from kafkabuf.formats.format import Format
 from kafkabuf.partitioner import murmur2
 from rigs.producer import TOPIC, Rig, assert_whole
 from tests.append.arrow_support import stored, turning
@@ -202,7 +203,7 @@ def test_data_that_does_not_fit_is_refused_before_a_row_is_read(name: str) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"value_format": "avro"}, "value_format must be a kafkabuf.formats.Avro, found str"),
+        ({"value_format": "avro"}, "value_format must be a format such as kafkabuf.formats.Avro\\(\\), found str"),
         ({"key_format": PERSON}, "key_format must be"),
         ({"key": 5}, "key must be a column's name or a list"),
         ({"key": ["a", 5]}, "key must be a column's name or a list"),
@@ -221,3 +222,8 @@ def test_extra_columns_are_left_out_on_demand() -> None:
     table = TABLE.append_column("age", [[1, 2, 3]])
     report = rig.producer.send_arrow(table, TOPIC, value_format=Avro(PERSON, extra_columns="ignore"))
     assert [record.value for record in stored(rig, report)] == VALUES
+
+
+def test_no_format_of_another_package_brings_a_program() -> None:
+    with pytest.raises(TypeError, match="only kafkabuf has formats"):
+        type("Mine", (Format,), {})
