@@ -57,4 +57,6 @@ cdef class DrainCore(AccumulatorCore):
     cdef double time_until_sendable(self, PartitionQueue queue, double now, bint exhausted) except? -1
     # Whether a leader that has other queues to serve takes nothing of this queue in this turn. Touches no batch.
     cdef bint finds_no_room(self, PartitionQueue queue, Room room) noexcept
-    cdef int take_room(self, PartitionQueue queue, Room room) except -1
+    cdef int take_room(self, PartitionQueue queue, Room room, bint exhausted) except -1
+    # What a batch takes of max.request.size: its bytes, or while a thread waits for memory the memory that it holds.
+    cdef int64_t cost(self, Batch batch, bint exhausted) noexcept

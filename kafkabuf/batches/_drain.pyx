@@ -87,7 +87,7 @@ cdef class DrainCore(AccumulatorCore):
                 queues = answer.queues_by_node[leader] = []
             queues.append(queue)
             if room is not None:
-                self.take_room(queue, room)
+                self.take_room(queue, room, exhausted)
         return answer
 
     cdef bint finds_no_room(self, PartitionQueue queue, Room room) noexcept:
@@ -101,12 +101,17 @@ cdef class DrainCore(AccumulatorCore):
         leave_lock(&self.pool.guard)
         return only_open
 
-    cdef int take_room(self, PartitionQueue queue, Room room) except -1:
+    cdef int64_t cost(self, Batch batch, bint exhausted) noexcept:
+        # While memory lacks, small batches must not take it along: batches of one record each would hold all memory in
+        # flight, none would be left for batches to grow in, and the next would have one record again.
+        return self.pool.size_of(batch.extent) if exhausted else <int64_t>batch.builder.position
+
+    cdef int take_room(self, PartitionQueue queue, Room room, bint exhausted) except -1:
         cdef int64_t size = 0
         enter_lock(&self.pool.guard)
         try:
             if queue.batches:  # another thread may have purged them since the check
-                size = <int64_t>(<Batch>queue.batches[0]).builder.position
+                size = self.cost(<Batch>queue.batches[0], exhausted)
         finally:
             leave_lock(&self.pool.guard)
         if room.any_batches > 0:
@@ -154,7 +159,7 @@ cdef class DrainCore(AccumulatorCore):
         cdef list batches = []
         cdef PartitionQueue queue
         cdef Batch batch
-        cdef int64_t size = 0, most
+        cdef int64_t size = 0, cost, most
         cdef bint exhausted = self.pool.exhausted(), empty
         try:
             for queue in queues:
@@ -167,7 +172,8 @@ cdef class DrainCore(AccumulatorCore):
                     batch = <Batch>queue.batches[0]
                     if batch.claimed or (full and not batch.closed):
                         continue
-                    if batches and size + <int64_t>batch.builder.position > most:
+                    cost = self.cost(batch, exhausted)
+                    if batches and size + cost > most:
                         break
                     empty = batch.builder.count == 0
                     if not empty:
@@ -182,7 +188,7 @@ cdef class DrainCore(AccumulatorCore):
                     queue.proven = False
                 queue.drained_at = now
                 self.make_ready(queue, batch)
-                size += <int64_t>batch.builder.position
+                size += cost
         except BaseException:
             for batch in batches:
                 self.put_back(self.queue_for(batch), batch)

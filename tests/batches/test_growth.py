@@ -9,6 +9,7 @@ import pytest
 
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import BufferExhaustedError
+from rigs.fake_client import Answer, encode_answer
 from rigs.producer import TOPIC, Rig, TurningClock, assert_whole
 
 SLAB = 16 * 1024
@@ -196,4 +197,42 @@ def test_ten_thousand_queues_get_a_record_without_a_wait_for_memory() -> None:
     assert rig.pool.waits_total == 0
     assert len(rig.accumulator.incomplete_batches()) == 10_000
     rig.accumulator.abort()
+    assert_whole(rig.pool)
+
+
+def test_batches_of_one_record_do_not_hold_all_memory_in_flight() -> None:
+    """The broker needs as long for a batch as the producer for four records: one record a batch is too slow."""
+    partitions, batch_cost = 400, 4
+    clock = TurningClock()
+    rig = small_rig(partitions, 80, clock, linger_ms=0, max_request_size=40 * 1024, enable_idempotence=True)
+    now = 0  # in records sent
+    ends: dict[int, int] = {}  # when the broker ends each request, by its number
+    batches: list[int] = []
+
+    def serve(block: bool) -> None:
+        nonlocal now
+        rig.turn()
+        while rig.client.under_way:
+            for sent in rig.client.under_way:
+                if sent.correlation_id not in ends:
+                    batches.append(len(sent.produced.records))
+                    ends[sent.correlation_id] = max(now, *ends.values(), 0) + batch_cost * batches[-1]
+            first = rig.client.under_way[0]
+            if block:
+                now, block = max(now, ends[first.correlation_id]), False
+            if ends[first.correlation_id] > now:
+                return
+            answers = {key: Answer(base_offset=-1) for key in first.produced.records}
+            rig.client.answer_with(first, encode_answer(first.request.version, first.correlation_id, answers))
+            rig.turn()
+
+    clock.turn = lambda: serve(block=True)
+    for number in range(partitions * 60):
+        rig.send(VALUE, number % partitions)
+        now += 1
+        if number % 50 == 0:
+            serve(block=False)
+    assert number / sum(batches) > 2
+    clock.turn = lambda: None
+    rig.ack_all()
     assert_whole(rig.pool)
