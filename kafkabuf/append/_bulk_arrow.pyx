@@ -2,7 +2,7 @@
 """Encodes Arrow rows as records. Values and keys are columns of bytes, or what a format makes of columns."""
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp
 
@@ -20,9 +20,10 @@ from kafkabuf.append._bulk cimport (
 )
 from kafkabuf.append._exported cimport visit_arrays
 from kafkabuf.append._producer cimport ProducerCore
-from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, describe, new_encoder
+from kafkabuf.batches._accumulator cimport TopicQueues
+from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, RowEncoder, describe, new_encoder
 
-from kafkabuf.errors import InvalidTopicError, KafkaError
+from kafkabuf.errors import ConfigError, InvalidTopicError, KafkaError
 
 kb_crc32_init()
 
@@ -137,22 +138,36 @@ cdef class ArrowWalker(Walker):
             if size < ENCODED_NULL:
                 return ENCODED_LARGE if size == ENCODED_TOO_LARGE else BAD_VALUE
             self.record.value.data, self.record.value.size = self.value_encoder.out.base, size
+        if self.schema_headers is not None:
+            self.add_schema_header(self.key_header, &self.record.key)
+            self.add_schema_header(self.value_header, &self.record.value)
         return END
+
+    cdef void add_schema_header(self, const Field* header, const Field* encoded) noexcept nogil:
+        """Name the schema of key or value after the row's own headers. A null has no schema."""
+        cdef Record* r = &self.record
+        cdef Field* place
+        if header.data == NULL or encoded.size < 0:
+            return
+        # use_formats() has made room for two more than the row's own.
+        place = self.header_fields + 2 * r.header_count
+        place[0] = header[0]
+        place[1] = header[1]
+        r.headers = self.header_fields
+        r.header_count += 1
+        r.headers_size += field_size(&header[0]) + field_size(&header[1])
 
     cdef int64_t read_headers(self) noexcept nogil:
         """Point header_fields at the row's headers and return their encoded size; -1: no memory, -2: a null key."""
         cdef Columns* c = self.columns
         cdef int64_t item, size = 0, place = c.headers.start + self.row
         cdef int64_t begin = offset_at(&c.headers, place), end = offset_at(&c.headers, place + 1)
-        cdef Field* fields = self.header_fields
+        cdef Field* fields
         if end - begin > MOST_HEADERS:
             return -1
-        if end - begin > self.header_room:
-            fields = <Field*>realloc(fields, <size_t>(4 * (end - begin)) * sizeof(Field))
-            if fields == NULL:
-                return -1
-            self.header_fields = fields
-            self.header_room = 2 * (end - begin)
+        if end - begin > self.header_room and not self.make_header_room(2 * (end - begin)):
+            return -1
+        fields = self.header_fields
         for item in range(begin, end):
             fields[0] = bytes_at(&c.header_key, item)
             fields[1] = bytes_at(&c.header_value, item)
@@ -163,15 +178,27 @@ cdef class ArrowWalker(Walker):
         self.record.header_count = <int32_t>(end - begin)
         return size
 
+    cdef bint make_header_room(self, int64_t headers) noexcept nogil:
+        """Make room for so many headers of a row, and for those that name the schemas of key and value."""
+        cdef Field* fields = <Field*>realloc(self.header_fields, <size_t>(2 * headers + 4) * sizeof(Field))
+        if fields == NULL:
+            return False
+        self.header_fields = fields
+        self.header_room = headers
+        return True
+
     # ---- with the GIL ------------------------------------------------------------------------------------------------
 
     cdef int enter_topic(self) except -1:
         cdef Field name = bytes_at(&self.columns.topic, self.row)
+        cdef TopicQueues topic
         if name.size < 0:
             raise InvalidTopicError(f"row {self.first_row + self.row}: there is no topic: its column 'topic' is null")
         self.give_back_all()
-        self.use_topic(self.producer.topic_of((<const char*>name.data)[:name.size].decode("utf-8", "replace"),
-                                              &self.waited))
+        topic = self.producer.topic_of((<const char*>name.data)[:name.size].decode("utf-8", "replace"), &self.waited)
+        if self.by_topic:
+            self.use_formats(topic.name)
+        self.use_topic(topic)
         self.topic_bytes = self.topic.name.encode()
         self.name = self.topic_bytes
         self.name_size = len(self.topic_bytes)
@@ -189,29 +216,62 @@ cdef class ArrowWalker(Walker):
         return Walker.refuse(self, stop)
 
     cdef int prepare(self, const ArrowSchema* schema) except -1:
-        """Compile the formats for the columns of the data. No row has been read."""
-        plan = self.formats.plan(describe(schema).children)
-        if plan.value is not None:
-            self.value_encoder = new_encoder(plan.value, self.max_request_size)
-        if plan.key is not None:
-            self.key_encoder = new_encoder(plan.key, self.max_request_size)
-        self.key_column = plan.key_column
-        self.encodes = self.value_encoder is not None or self.key_encoder is not None
-        self.formats = None
+        """Choose the columns that the formats take. No row has been read."""
+        self.sources = self.formats.sources(describe(schema).children)
+        self.key_column = self.sources.key_column
+        self.encodes = self.sources.value is not None or self.sources.key is not None
         return 0
+
+    cdef int use_formats(self, str topic) except -1:
+        """Make key and value with the formats of a topic. Asks the registry about a topic once in a call."""
+        encoding = self.encodings.get(topic)
+        if encoding is None:
+            encoding = self.encodings[topic] = self.encoding("value", topic), self.encoding("key", topic)
+        (self.value_encoder, value_header), (self.key_encoder, key_header) = encoding
+        for encoder in (self.value_encoder, self.key_encoder):
+            if encoder is not None and encoder not in self.bound:
+                (<RowEncoder>encoder).bind(self.schema, self.array)
+                self.bound.add(encoder)
+        self.schema_headers = None
+        if value_header is None and key_header is None:
+            return 0
+        if self.magic < 2:
+            raise ConfigError("record.magic is 1, whose format has no headers, and schema.id.framing is header: set it "
+                              "to prefix, or set record.magic to 2")
+        if self.header_fields == NULL and not self.make_header_room(0):
+            raise MemoryError()
+        point_at(self.value_header, value_header)
+        point_at(self.key_header, key_header)
+        self.schema_headers = value_header, key_header
+        return 0
+
+    cdef tuple encoding(self, str field, str topic):
+        """The RowEncoder of a topic's keys or values, and the header that names their schema. May wait."""
+        source = getattr(self.sources, field)
+        if source is None:
+            return None, None
+        cdef double left = max(self.producer.max_block - self.waited, 0.0), started = self.producer.clock.monotonic()
+        format, header = self.formats.resolved(field, source, topic, left)
+        self.waited += <double>self.producer.clock.monotonic() - started
+        program = format.program(source)
+        encoder = self.encoders.get((field, program))
+        if encoder is None:
+            encoder = self.encoders[field, program] = new_encoder(program, self.max_request_size)
+        return encoder, None if header is None else (header[0].encode(), header[1])
 
     cdef int append_array(self, ArrowSchema* schema, ArrowArray* array) except -1:
         cdef Columns columns
-        if self.formats is not None:
+        if self.formats is not None and self.sources is None:
             check_table(schema, array)
             self.prepare(schema)
-        bind_columns(&columns, schema, array, self.key_column, self.value_encoder is None)
+        bind_columns(&columns, schema, array, self.key_column, self.sources is None or self.sources.value is None)
         if self.topic is None and columns.topic.layout == ABSENT:
             raise InvalidTopicError("there is no topic: give the topic argument, or a column 'topic'")
-        if self.value_encoder is not None:
-            self.value_encoder.bind(schema, array)
-        if self.key_encoder is not None:
-            self.key_encoder.bind(schema, array)
+        self.schema, self.array, self.bound = schema, array, set()
+        if self.encodes and not self.by_topic:
+            self.use_formats("")
+        elif self.encodes and self.topic is not None and columns.rows:
+            self.use_formats(self.topic.name)
         self.columns = &columns
         self.only_values = self.topic_bytes is None and self.topic is not None and not (
             columns.key.layout or columns.partition.layout or columns.timestamp.layout or columns.headers.layout)
@@ -219,6 +279,15 @@ cdef class ArrowWalker(Walker):
 
 
 seal(ArrowWalker)
+
+
+cdef int point_at(Field* header, given) except -1:
+    """Point at the bytes of a header, which the caller keeps alive."""
+    header[0].data = header[1].data = NULL
+    if given is not None:
+        header[0].data, header[0].size = <const uint8_t*><const char*>given[0], len(given[0])
+        header[1].data, header[1].size = <const uint8_t*><const char*>given[1], len(given[1])
+    return 0
 
 
 cdef int append_array(object visitor, ArrowSchema* schema, ArrowArray* array) except -1:
@@ -236,6 +305,8 @@ def append_arrow(ProducerCore producer not None, report, data, topic, formats=No
         producer.check_takes_columns()
         walker = ArrowWalker.__new__(ArrowWalker, producer, report)
         walker.formats = formats
+        walker.by_topic = formats is not None and formats.by_topic
+        walker.encodings, walker.encoders = {}, {}
         walker.key_column = "key"
         if topic is not None:
             walker.use_topic(producer.topic_of(topic, &walker.waited))

@@ -6,14 +6,14 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, Self, final
 
 from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats.arrow_types import ArrowType, Column
 from kafkabuf.formats.avro_compile import compile_column, compile_rows
 from kafkabuf.formats.avro_derive import derive_record, derive_value
 from kafkabuf.formats.avro_schema import Node, Record, Union, canonical, parse
-from kafkabuf.formats.format import Format
+from kafkabuf.formats.format import Format, Source
 from kafkabuf.formats.program import Program
 
 ROW = "Row"  # the name of a derived record
@@ -31,6 +31,7 @@ class Avro(Format):
         extra_columns: what is done with a column, also of a struct, for which the schema has no field.
     """
 
+    kind: ClassVar[Literal["AVRO"]] = "AVRO"
     schema: str | None
     prefix: bytes
     extra_columns: Literal["error", "ignore"]
@@ -73,6 +74,25 @@ class Avro(Format):
         from kafkabuf.formats._encoded import columns_of
 
         return self.schema if self.schema is not None else _derived_rows(columns_of(data))
+
+    # ---- what a Schema Registry asks for -----------------------------------------------------------------------------
+
+    def schema_text(self, source: Source) -> str:
+        if self.schema is not None:
+            return self.schema
+        kinds = tuple(kind for _, kind in source.columns)
+        return _derived_rows(kinds) if source.is_record else json.dumps(derive_value(kinds[0], ROW))
+
+    def record_name(self, schema: str) -> str | None:
+        from kafkabuf.formats.registry.subjects import avro_record_name  # late: only a registry needs it
+
+        return avro_record_name(schema)
+
+    def with_schema(self, schema: str, prefix: bytes, references: Sequence[tuple[str, str]] = ()) -> Self:
+        if references:
+            names = ", ".join(name for name, _ in references)
+            raise SerializationError(f"the Avro schema refers to other schemas of the registry ({names}): define them in it")
+        return type(self)(schema, prefix=prefix, extra_columns=self.extra_columns)
 
     # ---- what the encoder asks for -----------------------------------------------------------------------------------
 

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 if TYPE_CHECKING:
     from kafkabuf.formats.arrow_types import Column
     from kafkabuf.formats.program import Program
 
 
+class Source(NamedTuple):
+    """The columns that become keys or values: one column as it is, or a record of them all (`is_record`)."""
+
+    columns: tuple[Column, ...]
+    is_record: bool
+
+
 class Format(ABC):
     """The base of Avro and its siblings. Immutable; it pickles, and two with the same arguments are equal.
 
     Attributes:
+        kind: what a Schema Registry calls the format's schemas.
+        schema: the schema's text; None: it is derived from the columns.
         prefix: the bytes before each encoded value.
     """
 
+    kind: ClassVar[Literal["AVRO", "JSON", "PROTOBUF"]]
+    schema: str | None
     prefix: bytes
 
     def __init_subclass__(cls) -> None:
@@ -35,6 +46,32 @@ class Format(ABC):
 
         return encode(self, data)
 
+    def program(self, source: Source) -> Program:
+        """The program for these columns. Raises SerializationError where they do not fit."""
+        return self.rows_program(source.columns) if source.is_record else self.column_program(source.columns[0])
+
+    # ---- what a Schema Registry asks for -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def schema_text(self, source: Source) -> str:
+        """The given schema, or the schema that is derived from these columns. Raises SerializationError."""
+
+    @abstractmethod
+    def record_name(self, schema: str) -> str | None:
+        """The full name in a schema's text, for the record strategies of subjects; None: the schema has no name."""
+
+    @abstractmethod
+    def with_schema(self, schema: str, prefix: bytes, references: Sequence[tuple[str, str]] = ()) -> Self:
+        """The same format with the schema that the registry answered, and with its prefix.
+
+        `references` has the names and texts of the schemas that `schema` refers to, each after those that it refers to
+        itself. Raises SerializationError for a schema that the format cannot write.
+        """
+
+    def message_indexes(self, schema: str) -> Sequence[int] | None:
+        """The path to the message in a Protobuf schema's text, which the framing names; None for other formats."""
+        return None
+
     # ---- what the encoder asks for. Each raises SerializationError where the columns do not fit. ---------------------
 
     @abstractmethod
@@ -48,3 +85,13 @@ class Format(ABC):
     @abstractmethod
     def table_program(self, columns: Sequence[Column]) -> Program:
         """For encode(): a record schema takes all columns, another schema takes the only column."""
+
+
+class ResolvedFormat(NamedTuple):
+    """A format with a registry's schema and prefix, and the header that names the schema; None: the prefix does.
+
+    It pickles and has no secret. send_arrow() takes it in place of a format.
+    """
+
+    format: Format
+    header: tuple[str, bytes] | None

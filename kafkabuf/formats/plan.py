@@ -1,44 +1,57 @@
-"""Which columns of send_arrow()'s data make the record's key and its value, and with which program."""
+"""Which columns of send_arrow()'s data make the record's key and its value, and with which format."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from kafkabuf.errors import ConfigError, SerializationError
+from kafkabuf.errors import ConfigError, SerializationError, TimeoutError
 from kafkabuf.formats.arrow_types import ArrowType, Column
-from kafkabuf.formats.format import Format
-from kafkabuf.formats.program import Program
+from kafkabuf.formats.format import Format, ResolvedFormat, Source
 
+if TYPE_CHECKING:
+    from kafkabuf.formats.registry import SchemaRegistry
+
+AnyFormat = Format | ResolvedFormat
 OWN_COLUMNS = ("key", "value", "topic", "partition", "timestamp", "headers")
 
 
 def formats_of(
-    value_format: Format | None, key_format: Format | None, key: str | Sequence[str] | None
+    value_format: AnyFormat | None,
+    key_format: AnyFormat | None,
+    key: str | Sequence[str] | None,
+    registry: SchemaRegistry | None = None,
+    *,
+    waits: bool = True,
 ) -> Formats | None:
     """None if send_arrow() has none of these arguments. Raises ConfigError for one of a wrong type."""
     if value_format is None and key_format is None and key is None:
         return None
-    return Formats(value_format, key_format, key)
+    return Formats(value_format, key_format, key, registry, waits=waits)
 
 
-class Plan(NamedTuple):
-    """Without a program the value is the column `value`, as it is, and the key the column `key_column`."""
+class Sources(NamedTuple):
+    """Without a source the value is the column `value`, as it is, and the key the column `key_column`."""
 
-    value: Program | None
-    key: Program | None
+    value: Source | None
+    key: Source | None
     key_column: str | None
 
 
 class Formats:
-    """The arguments value_format, key_format and key of send_arrow()."""
+    """The arguments value_format, key_format and key of send_arrow(), and the registry of its producer."""
 
-    def __init__(self, value_format: Format | None, key_format: Format | None, key: str | Sequence[str] | None) -> None:
-        for name, given in (("value_format", value_format), ("key_format", key_format)):
-            if given is not None and not isinstance(given, Format):
-                raise ConfigError(
-                    f"{name} must be a format such as kafkabuf.formats.Avro(), found {type(given).__name__}"
-                )
+    def __init__(
+        self,
+        value_format: AnyFormat | None,
+        key_format: AnyFormat | None,
+        key: str | Sequence[str] | None,
+        registry: SchemaRegistry | None = None,
+        *,
+        waits: bool = True,
+    ) -> None:
+        """`waits` is False in a thread that must not wait for the registry: then only what it remembers serves."""
+        self._formats = {"value": _format("value", value_format), "key": _format("key", key_format)}
         # A copy: the caller's list may change.
         names = tuple(key) if isinstance(key, list | tuple) else () if key is None else (key,)
         if not all(isinstance(name, str) for name in names):
@@ -50,40 +63,74 @@ class Formats:
                 raise ConfigError(f"a key of several columns needs a key_format, found key={key!r:.200} without it")
             if not names:
                 raise ConfigError("key has no column: name one, or leave the argument out")
-        self._value_format, self._key_format = value_format, key_format
         self._key, self._names = key, names
+        self._registry, self._waits = registry, waits
 
-    def plan(self, columns: Sequence[ArrowType]) -> Plan:
-        """Raises SerializationError if a column is missing or does not fit."""
+    @property
+    def by_topic(self) -> bool:
+        """Whether the formats differ between topics, because a registry is asked."""
+        return self._registry is not None and any(isinstance(format, Format) for format in self._formats.values())
+
+    def sources(self, columns: Sequence[ArrowType]) -> Sources:
+        """Raises SerializationError if a column is missing."""
         numbered = list(enumerate(columns))
-        value = self._value(numbered) if self._value_format is not None else None
+        value = self._value(numbered) if self._formats["value"] is not None else None
+        keyed = self._formats["key"] is not None
         if self._key is None:
-            if self._key_format is None:
-                return Plan(value, None, "key")
-            return Plan(value, self._key_format.column_program(_column(numbered, "key", "key_format needs it")), None)
+            if not keyed:
+                return Sources(value, None, "key")
+            return Sources(value, Source((_column(numbered, "key", "key_format needs it"),), False), None)
         if "key" not in self._names and any(kind.name == "key" for kind in columns):
             raise SerializationError(
                 f"the data has a column 'key', and the argument key names {', '.join(self._names)}: drop or rename the "
                 f"column, or leave the argument out"
             )
-        keys = [_column(numbered, name, "the argument key names it") for name in self._names]
-        if self._key_format is None:
-            return Plan(value, None, self._names[0])
-        if isinstance(self._key, str):
-            return Plan(value, self._key_format.column_program(keys[0]), None)
-        return Plan(value, self._key_format.rows_program(keys), None)
+        keys = tuple(_column(numbered, name, "the argument key names it") for name in self._names)
+        if not keyed:
+            return Sources(value, None, self._names[0])
+        return Sources(value, Source(keys, not isinstance(self._key, str)), None)
 
-    def _value(self, columns: list[Column]) -> Program:
-        assert self._value_format is not None
+    def resolved(self, field: Literal["key", "value"], source: Source, topic: str, timeout: float) -> ResolvedFormat:
+        """The format of a topic's keys or values; the registry answers within `timeout` seconds.
+
+        Raises SerializationError if the columns do not fit, and the errors of SchemaRegistry.resolve().
+        """
+        format = self._formats[field]
+        assert format is not None  # there is a source
+        if isinstance(format, ResolvedFormat):
+            return format
+        if self._registry is None:
+            return ResolvedFormat(format, None)
+        from kafkabuf.formats.registry.resolving import resolve_format  # late: few producers have a registry
+
+        if self._waits:
+            return resolve_format(self._registry, format, topic, field, source, timeout)
+        try:
+            return resolve_format(self._registry, format, topic, field, source, 0.0)
+        except TimeoutError:
+            raise TimeoutError(
+                f"the schema of topic {topic!r} is not known yet, and a callback cannot wait for the Schema Registry: "
+                "call send_arrow() in another thread"
+            ) from None
+
+    def _value(self, columns: list[Column]) -> Source:
         if any(kind.name == "value" for _, kind in columns):
-            return self._value_format.column_program(_column(columns, "value", "it is the value"))
-        fields = [(number, kind) for number, kind in columns if kind.name not in OWN_COLUMNS]
+            return Source((_column(columns, "value", "it is the value"),), False)
+        fields = tuple((number, kind) for number, kind in columns if kind.name not in OWN_COLUMNS)
         if not fields:
             raise SerializationError(
                 f"there is no column for the value: all are the record's own; found: "
                 f"{', '.join(kind.name for _, kind in columns) or 'none'}"
             )
-        return self._value_format.rows_program(fields)
+        return Source(fields, True)
+
+
+def _format(field: str, given: Any) -> AnyFormat | None:
+    if given is not None and not isinstance(given, AnyFormat):
+        raise ConfigError(
+            f"{field}_format must be a format such as kafkabuf.formats.Avro(), found {type(given).__name__}"
+        )
+    return given
 
 
 def _column(columns: list[Column], name: str, why: str) -> Column:

@@ -10,7 +10,7 @@ A request goes through confluent-kafka's client where `kafkabuf[schema-registry]
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -100,6 +100,11 @@ class SchemaRegistry:
     def __repr__(self) -> str:
         return f"SchemaRegistry({','.join(map(str, self.settings.schema_registry_url))})"
 
+    @property
+    def names_schema(self) -> bool:
+        """Whether the settings say that the registry's schema is used: use.latest.version or use.schema.id is set."""
+        return self.settings.use_latest_version or self.settings.use_schema_id is not None
+
     def subject(self, topic: str, field: str, record_name: str | None = None) -> str:
         """The subject of a topic's keys or values, by the subject name strategy. `field` is "key" or "value"."""
         return subject_name(self.settings.strategy(field), topic, field, record_name)
@@ -117,7 +122,7 @@ class SchemaRegistry:
         compatibility_strict: bool | None = None,
         normalize: bool | None = None,
         references: Iterable[SchemaReference] = (),
-        message_indexes: Sequence[int] | None = None,
+        message_indexes: Sequence[int] | Callable[[str], Sequence[int] | None] | None = None,
         timeout: float = DEFAULT_TIMEOUT,
     ) -> Resolved:
         """Which schema to write with. The settings decide the options that are None.
@@ -127,7 +132,8 @@ class SchemaRegistry:
         - Else `schema`, which the call registers. With `auto_register=False` it must be registered already.
 
         With one of the first two, `schema` may be None. If it is not, and `compatibility_strict`, the schema of the
-        registry must be able to read what `schema` writes. `message_indexes` is the path to a Protobuf message.
+        registry must be able to read what `schema` writes. `message_indexes` is the path to a Protobuf message, or a
+        function that finds it in the text of the schema to write with.
 
         The call takes at most `timeout` seconds. A second call with the same arguments asks nobody while the responses
         are remembered. Raises SchemaRegistryError in the registry's words, SerializationError for schemas that do not
@@ -146,12 +152,13 @@ class SchemaRegistry:
         texts = self._texts(used.schema, deadline)
         if given is not None and given.text != used.schema.text and choice.strict:
             self._check_fits(given, used, texts, subject, deadline)
+        indexes = message_indexes(used.schema.text) if callable(message_indexes) else message_indexes
         in_header = self.settings.schema_id_framing == FRAMINGS[1]
         if not in_header:
-            prefix = framing.prefix(used.id, message_indexes)
+            prefix = framing.prefix(used.id, indexes)
             return Resolved(used.schema.text, kind, used.id, used.guid, prefix, None, texts)
         guid = used.guid or self._guid(used, choice, subject, deadline)
-        header = framing.header(field, guid, message_indexes)
+        header = framing.header(field, guid, indexes)
         return Resolved(used.schema.text, kind, used.id, guid, b"", header, texts)
 
     def latest(self, subject: str, timeout: float = DEFAULT_TIMEOUT) -> Registered:
