@@ -34,7 +34,7 @@ from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
 from kafkabuf.metadata.groups import GroupMetadata, Offsets
 from kafkabuf.metadata.metadata import TopicInfo
 from kafkabuf.partitioner import rule_named
-from kafkabuf.producer import TRANSACTIONAL_CHILD, KafkaProducer, config_of, described, require_no_context
+from kafkabuf.producer import TRANSACTIONAL_CHILD, KafkaProducer, config_of, described, registry_of, require_no_context
 from kafkabuf.record_metadata import RecordMetadata
 
 if TYPE_CHECKING:
@@ -181,6 +181,7 @@ class AIOKafkaProducer(Generic[K, V]):
     ) -> None:
         self.config = config_of(config, settings)
         self._clock = clock or SystemClock()
+        registry_of(self.config, self._clock)  # raises ConfigError here, and not in start()
         self._check = check
         self._ssl_context = ssl_context
         self._loop: asyncio.AbstractEventLoop | None = None  # set while the producer is open

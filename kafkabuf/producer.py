@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kafkabuf.append.report import BulkReport
     from kafkabuf.batches._batch import RecordFuture
     from kafkabuf.formats.format import Format
+    from kafkabuf.formats.registry import SchemaRegistry
     from kafkabuf.record_metadata import RecordMetadata
     from kafkabuf.typing import BytesLike, Options
 
@@ -117,6 +118,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self._clock = clock or SystemClock()
         require_ssl_context(ssl_context)
         self._ssl_context = ssl_context
+        self._registry = registry_of(c, self._clock)
         self._start(check=check)
 
     def _start(self, *, check: bool = False) -> None:
@@ -309,7 +311,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         from kafkabuf.formats.plan import formats_of
 
         self.check_open()
-        formats = formats_of(value_format, key_format, key)
+        formats = formats_of(value_format, key_format, key, self._registry, waits=not self._in_sender_thread())
         pending = BulkReport(self._clock, report)
         append_arrow(self, pending, data, topic, formats)
         return pending
@@ -501,6 +503,16 @@ def config_of(config: Mapping[str, Any] | ProducerConfig | None, settings: dict[
         # The error names the type and not the value, which may hold a password.
         raise ConfigError(f"settings must be a mapping or keywords, found {type(config).__name__}")
     return ProducerConfig.from_mapping(config or {}, settings)
+
+
+def registry_of(config: ProducerConfig, clock: Clock) -> SchemaRegistry | None:
+    """The client of the Schema Registry; None without a setting of it. Raises ConfigError. Asks nobody."""
+    given = config.given_to_schema_registry()
+    if not given:
+        return None
+    from kafkabuf.formats.registry import SchemaRegistry  # late: most producers have no registry
+
+    return SchemaRegistry(given, clock=clock)
 
 
 def require_ssl_context(ssl_context: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kafkabuf._pool import BufferPool
 from kafkabuf.append._bulk_arrow import append_arrow
@@ -23,6 +23,9 @@ from kafkabuf.protocol import messages
 from kafkabuf.sending.sender import Sender
 from kafkabuf.transactions.idempotence import producer_state
 from rigs.fake_client import Answer, FakeClient, Record, Sent, encode_answer, read_records
+
+if TYPE_CHECKING:
+    from kafkabuf.formats.registry import SchemaRegistry
 
 SLAB = 1024
 TOPIC = "orders"
@@ -107,6 +110,7 @@ class Appender(ProducerCore):
     def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig, clock: Clock) -> None:
         self._open(accumulator, config, clock)
         self.clock = clock
+        self.registry: SchemaRegistry | None = None
 
     def _await_topic(self, name: str) -> Any:
         raise AssertionError(f"the test has created no topic {name!r}")
@@ -124,7 +128,7 @@ class Appender(ProducerCore):
         key_format: Any = None,
         key: Any = None,
     ) -> BulkReport:
-        formats = formats_of(value_format, key_format, key)
+        formats = formats_of(value_format, key_format, key, self.registry)
         pending = BulkReport(self.clock, report)
         append_arrow(self, pending, data, topic, formats)
         return pending

@@ -93,3 +93,36 @@ class Settings(TypedDict, total=False):
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: str | None
     sasl_oauthbearer_header_urlencode: bool | None
+    schema_registry_url: str | Sequence[str] | None
+    schema_registry_basic_auth_credentials_source: Literal["URL", "USER_INFO"] | None
+    schema_registry_basic_auth_user_info: str | None
+    schema_registry_bearer_auth_credentials_source: Literal["STATIC_TOKEN", "OAUTHBEARER"] | None
+    schema_registry_bearer_auth_token: str | None
+    schema_registry_bearer_auth_issuer_endpoint_url: str | None
+    schema_registry_bearer_auth_client_id: str | None
+    schema_registry_bearer_auth_client_secret: str | None
+    schema_registry_bearer_auth_scope: str | None
+    schema_registry_bearer_auth_logical_cluster: str | None
+    schema_registry_bearer_auth_identity_pool_id: str | None
+    schema_registry_ssl_ca_location: str | None
+    schema_registry_ssl_certificate_location: str | None
+    schema_registry_ssl_key_location: str | None
+    schema_registry_ssl_key_password: str | None
+    schema_registry_proxy: str | None
+    schema_registry_http_connect_timeout_ms: int | None
+    schema_registry_http_read_timeout_ms: int | None
+    schema_registry_max_retries: int | None
+    schema_registry_retries_wait_ms: int | None
+    schema_registry_retries_max_wait_ms: int | None
+    schema_registry_cache_capacity: int | None
+    schema_registry_latest_cache_ttl_sec: int | None
+    schema_registry_auto_register_schemas: bool | None
+    schema_registry_use_latest_version: bool | None
+    schema_registry_use_schema_id: int | None
+    schema_registry_normalize_schemas: bool | None
+    schema_registry_latest_compatibility_strict: bool | None
+    schema_registry_id_compatibility_strict: bool | None
+    schema_registry_schema_id_framing: Literal["prefix", "header"] | None
+    schema_registry_subject_name_strategy: Any | None
+    schema_registry_key_subject_name_strategy: Any | None
+    schema_registry_value_subject_name_strategy: Any | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
-from kafkabuf.config import checks, peer_names, refused
+from kafkabuf.config import checks, peer_names, refused, schema_registry
 from kafkabuf.config.kinds import Setting, dotted
 from kafkabuf.config.settings import ProducerSettings
 from kafkabuf.errors import ConfigError
@@ -25,7 +25,7 @@ class ProducerConfig(ProducerSettings):
         for settings in reversed(ProducerSettings.__mro__)
         for name, setting in vars(settings).items()
         if isinstance(setting, Setting)
-    }
+    } | schema_registry.producer_fields()
 
     def __init__(self, *mappings: Mapping[str, Any], **settings: Any) -> None:
         given = _by_field(*mappings, settings)
@@ -72,6 +72,10 @@ class ProducerConfig(ProducerSettings):
     def given(self) -> dict[str, Any]:
         """The given settings by field name, secrets included, in the form that `from_mapping` accepts."""
         return {name: value for name, value in self._values().items() if name in self.model_fields_set}
+
+    def given_to_schema_registry(self) -> dict[str, Any]:
+        """The given settings of the Schema Registry, under names that its client takes."""
+        return {name: value for name, value in self.given().items() if name.startswith(schema_registry.PREFIX)}
 
     def replaced(self, changes: Mapping[str, Any]) -> Self:
         """The settings with other values for some fields, which the caller has checked."""
@@ -132,5 +136,6 @@ def _unknown(name: str, fields: Iterable[str]) -> str:
 def _explain(name: str, error: ValueError, value: object) -> str:
     if isinstance(error, ConfigError):
         return str(error)
-    found = "" if ProducerConfig.model_fields[name].type == "password" else f", found {value!r}"
+    is_secret = ProducerConfig.model_fields[name].type == "password" or name in schema_registry.UNSHOWN_OF_PRODUCER
+    found = "" if is_secret else f", found {value!r}"
     return f"{dotted(name)}: {error}{found}"

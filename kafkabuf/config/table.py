@@ -9,6 +9,7 @@ from typing import Any
 from kafkabuf.config.kinds import Setting, dotted
 from kafkabuf.config.model import ProducerConfig
 from kafkabuf.config.refused import JAVA_ONLY, NOT_YET
+from kafkabuf.config.schema_registry import PREFIX
 from kafkabuf.config.security import SecuritySettings
 from kafkabuf.config.values import PARTITIONERS, SERIALIZERS
 
@@ -29,6 +30,9 @@ Some settings take an object. These names, and the names of the same classes in 
 
 - serializers: @SERIALIZERS
 - `partitioner.class`: @PARTITIONERS
+
+The settings `schema.registry.*` are those of the client of a Schema Registry, which `send_arrow()` asks for the schemas
+of its formats: see [schema-registry.md](schema-registry.md). They need `schema.registry.url`.
 """
 
 
@@ -44,9 +48,9 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Every setting of Kafka's producer and of kafkabuf: first the producer's, then security, then refused settings."""
+    """Every setting: the producer's, those of security, those of the Schema Registry, and refused settings."""
     fields = ProducerConfig.model_fields
-    ordered = sorted(fields, key=lambda name: name in vars(SecuritySettings))
+    ordered = sorted(fields, key=lambda name: (name.startswith(PREFIX), name in vars(SecuritySettings)))
     return [_row(name, fields[name]) for name in ordered] + list(_java_only())
 
 

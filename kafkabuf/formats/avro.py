@@ -91,7 +91,7 @@ class Avro(Format):
     def with_schema(self, schema: str, prefix: bytes, references: Sequence[tuple[str, str]] = ()) -> Self:
         if references:
             names = ", ".join(name for name, _ in references)
-            raise SerializationError(f"the Avro schema refers to other schemas of the registry ({names}): define them in it")
+            raise SerializationError(f"the Avro schema refers to other schemas ({names}): define their types in it")
         return type(self)(schema, prefix=prefix, extra_columns=self.extra_columns)
 
     # ---- what the encoder asks for -----------------------------------------------------------------------------------

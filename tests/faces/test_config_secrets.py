@@ -53,7 +53,7 @@ def problem(settings: dict[str, Any]) -> str:
 def test_every_secret_has_a_secret_type() -> None:
     kafkas = {name.replace(".", "_") for name in PASSWORDS} | set(SECRETS)
     assert {name for name in ProducerConfig.model_fields if "password" in name or "secret" in name} <= kafkas
-    assert len(SECRETS) == 9
+    assert len(SECRETS) == 13
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -230,6 +230,19 @@ def test_setting_without_effect_is_logged(
     ProducerConfig.from_mapping(SERVERS, settings)
     assert warning in caplog.text
     assert SENTINEL not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["schema.registry.url", "schema.registry.proxy"])
+@pytest.mark.parametrize("url", ["http://me:{}@host", "http://me:{}@host:port", "ftp://me:{}@host"])
+def test_password_in_a_url_is_never_shown(name: str, url: str) -> None:
+    output = []
+    try:
+        found = config(**{name: url.format(SENTINEL)})
+        output += [repr(found), repr(found.given())]
+    except ConfigError:
+        output.append(traceback.format_exc())
+    assert output[0]
+    assert SENTINEL not in "".join(output)
 
 
 def test_ordinary_settings_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from kafkabuf.cli import main
-from kafkabuf.config import ProducerConfig, dotted, refused, table
+from kafkabuf.config import ProducerConfig, dotted, refused, schema_registry, table
 from kafkabuf.errors import ConfigError
 
 HERE = Path(__file__).parent
@@ -38,6 +38,7 @@ OUR_OWN = {
     "sasl.username",
     "sasl.password",
     "sasl.oauthbearer.token.provider",
+    *map(dotted, schema_registry.producer_fields()),
 }
 ALIKE = {"int": {"int", "long", "short"}, "float": {"double"}, "object": {"class"}}
 

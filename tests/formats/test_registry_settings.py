@@ -10,10 +10,11 @@ from confluent_kafka.schema_registry.serde import SchemaId
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkabuf.config.schema_registry import parse_strategy
 from kafkabuf.errors import ConfigError
 from kafkabuf.formats.registry import confluent_client, framing
 from kafkabuf.formats.registry.settings import RegistrySettings
-from kafkabuf.formats.registry.subjects import avro_record_name, parse_strategy, subject_name
+from kafkabuf.formats.registry.subjects import avro_record_name, subject_name
 
 URL = "http://host:8081"
 GUID = "89791762-2336-4186-9674-299b90a802e2"

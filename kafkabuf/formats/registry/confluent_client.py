@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from kafkabuf.config.schema_registry import Address
 from kafkabuf.errors import KafkaError, NetworkError, printable
 from kafkabuf.extras import needs
 from kafkabuf.formats.registry import http_request, rest_client
 from kafkabuf.formats.registry.schemas import Registered, Schema, registered_in, schema_in
-from kafkabuf.formats.registry.settings import Address, RegistrySettings
+from kafkabuf.formats.registry.settings import RegistrySettings
 
 T = TypeVar("T")
 

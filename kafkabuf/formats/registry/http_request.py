@@ -16,9 +16,9 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, NoReturn, Protocol, TypeVar
 
+from kafkabuf.config.schema_registry import Address, parse_url
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError, printable
-from kafkabuf.formats.registry.settings import Address, parse_url
 from kafkabuf.network.background import BackgroundCall
 
 LARGEST_BODY = 16 * 1024 * 1024

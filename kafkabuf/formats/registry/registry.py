@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kafkabuf.clock import Clock, SystemClock
+from kafkabuf.config.schema_registry import FRAMINGS
 from kafkabuf.errors import ConfigError, SchemaRegistryError, SerializationError
 from kafkabuf.formats.registry import avro_compatibility, framing
 from kafkabuf.formats.registry.cache import ResponseCache
 from kafkabuf.formats.registry.requests import Deadline, Requests
 from kafkabuf.formats.registry.schemas import KINDS, Registered, Schema, SchemaReference
-from kafkabuf.formats.registry.settings import FRAMINGS, RegistrySettings, check_choice
+from kafkabuf.formats.registry.settings import RegistrySettings, check_choice
 from kafkabuf.formats.registry.subjects import subject_name
 
 DEFAULT_TIMEOUT = 60.0  # seconds, as max.block.ms

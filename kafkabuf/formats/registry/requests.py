@@ -8,11 +8,12 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.clock import Clock
+from kafkabuf.config.schema_registry import Address
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SchemaRegistryError, TimeoutError
 from kafkabuf.formats.registry.confluent_client import ConfluentSession, usable
 from kafkabuf.formats.registry.rest_client import RestSession
 from kafkabuf.formats.registry.schemas import Registered, Schema
-from kafkabuf.formats.registry.settings import Address, RegistrySettings
+from kafkabuf.formats.registry.settings import RegistrySettings
 from kafkabuf.formats.registry.tokens import TokenSource
 
 CLIENTS = ("auto", "confluent", "kafkabuf")

@@ -47,6 +47,7 @@ def resolve_format(
         timeout=timeout,
     )
     try:
-        return ResolvedFormat(format.with_schema(resolved.schema, resolved.prefix, resolved.references), resolved.header)
+        own = format.with_schema(resolved.schema, resolved.prefix, resolved.references)
     except (ConfigError, SerializationError) as error:
         raise SerializationError(f"the schema {resolved.id} of {topic} in the registry: {error}") from error
+    return ResolvedFormat(own, resolved.header)

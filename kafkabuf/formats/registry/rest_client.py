@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from kafkabuf.config.schema_registry import Address
 from kafkabuf.errors import SchemaRegistryError, printable
 from kafkabuf.formats.registry import http_request
 from kafkabuf.formats.registry.http_request import LARGEST_BODY, Request, Response
 from kafkabuf.formats.registry.schemas import Registered, Schema, registered_in, schema_in
-from kafkabuf.formats.registry.settings import Address, RegistrySettings
+from kafkabuf.formats.registry.settings import RegistrySettings
 from kafkabuf.version import __version__
 
 RETRIABLE_STATUSES = {408, 429, 500, 502, 503, 504}

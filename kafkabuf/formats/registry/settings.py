@@ -8,17 +8,21 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
-from urllib.parse import unquote, urlsplit
+from typing import Any, ClassVar
 
-from kafkabuf.config.kinds import Setting, choice, dotted, flag, integer, secret, special, split, text
+from kafkabuf.config.kinds import Setting, dotted
+from kafkabuf.config.schema_registry import (
+    FIELDS,
+    PREFIX,
+    UNSHOWN,
+    Address,
+    SchemaRegistryFields,
+    SubjectNameStrategy,
+    parse_url,
+)
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import ConfigError
-from kafkabuf.formats.registry.framing import LARGEST_ID
-from kafkabuf.formats.registry.subjects import STRATEGIES, SubjectNameStrategy, parse_strategy
 
-FRAMINGS = ("prefix", "header")
-_PREFIX = "schema_registry_"
 _ALIASES = {
     "url": "schema_registry_url",
     "cache_latest_ttl_sec": "latest_cache_ttl_sec",
@@ -34,150 +38,12 @@ _ADVICE = {
     "schema_id_serializer": "set schema.id.framing to prefix or header",
 }
 TOKEN = re.compile(r"[!-~]+")  # what a header may have; an error of the HTTP library would show any other token
-# A value of these settings may be, or contain, a secret: no error shows it.
-_UNSHOWN = {"schema_registry_url", "proxy"}
 
 
-class Address(NamedTuple):
-    """A URL without its user. `user` is `name:password` of the URL, decoded."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str
-    user: SecretStr | None
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path}"
-
-    def __repr__(self) -> str:
-        return f"Address({self})"
-
-
-def parse_url(url: str, *schemes: str) -> Address:
-    """A URL in parts. Raises ValueError, whose text does not show the URL: it may contain a password."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ValueError("a URL cannot be read: check its host and port") from None
-    if parts.scheme not in schemes or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError(f"expected {' or '.join(f'{each}://host:port/path' for each in schemes)}, without a query")
-    user = None if parts.username is None else SecretStr(f"{unquote(parts.username)}:{unquote(parts.password or '')}")
-    default = 443 if parts.scheme == "https" else 80
-    return Address(parts.scheme, parts.hostname, port or default, parts.path.rstrip("/"), user)
-
-
-def _urls(value: Any) -> tuple[Address, ...]:
-    entries = split(value)
-    if not isinstance(entries, list | tuple) or not entries or not all(isinstance(each, str) for each in entries):
-        raise ValueError("expected URLs between commas, or a list of them")
-    return tuple(parse_url(each.strip(), "http", "https") for each in entries)
-
-
-def _proxy(value: Any) -> Address | None:
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    if not isinstance(value, str):
-        raise ValueError("expected http://host:port")
-    return parse_url(value.strip(), "http")
-
-
-def _auto_register(value: Any) -> bool | None:
-    checked: bool | None = None if value is None else flag(True, "").check(value)
-    return checked
-
-
-def _schema_id(value: Any) -> int | None:
-    checked: int = integer(-1, "", low=-1, high=LARGEST_ID).check(-1 if value is None else value)
-    return None if checked == -1 else checked
-
-
-class RegistrySettings:
+class RegistrySettings(SchemaRegistryFields):
     """All settings, frozen. Raises a ConfigError that names each wrong setting. A pickle contains the secrets."""
 
-    schema_registry_url: tuple[Address, ...] = special(
-        _urls, None, "URLs of the registry, between commas; http or https.", "list"
-    )
-
-    basic_auth_credentials_source: str | None = special(
-        lambda value: None if value is None else choice("", "", "URL", "USER_INFO", fold=str.upper).check(value),
-        None,
-        "Where user and password come from: URL, or USER_INFO for basic.auth.user.info. Without it, USER_INFO if "
-        "basic.auth.user.info is set, else URL.",
-        "string",
-        "URL, USER_INFO",
-    )
-    basic_auth_user_info: SecretStr | None = secret("user:password.")
-
-    bearer_auth_credentials_source: str | None = special(
-        lambda value: (
-            None if value is None else choice("", "", "STATIC_TOKEN", "OAUTHBEARER", fold=str.upper).check(value)
-        ),
-        None,
-        "Where a bearer token comes from: STATIC_TOKEN for bearer.auth.token, OAUTHBEARER for an endpoint. Without "
-        "it, STATIC_TOKEN if bearer.auth.token is set.",
-        "string",
-        "STATIC_TOKEN, OAUTHBEARER",
-    )
-    bearer_auth_token: SecretStr | None = secret("The token.")
-    bearer_auth_issuer_endpoint_url: str | None = text(None, "URL (https) from which to request tokens.")
-    bearer_auth_client_id: str | None = text(None, "Client id at the token endpoint.")
-    bearer_auth_client_secret: SecretStr | None = secret("Client secret at the token endpoint.")
-    bearer_auth_scope: str | None = text(None, "Scope of the requested token.")
-    bearer_auth_logical_cluster: str | None = text(None, "Logical cluster of the registry (Confluent Cloud).")
-    bearer_auth_identity_pool_id: str | None = text(None, "Identity pool (Confluent Cloud).")
-
-    ssl_ca_location: str | None = text(None, "PEM file, or folder, of trusted CAs. Without it, the system's CAs.")
-    ssl_certificate_location: str | None = text(None, "PEM file of the client's certificates, perhaps with its key.")
-    ssl_key_location: str | None = text(None, "PEM file of the client's private key.")
-    ssl_key_password: SecretStr | None = secret("Password of the private key, if it is encrypted.")
-
-    proxy: Address | None = special(
-        _proxy, None, "http://host:port of a proxy. Without it, the proxy of the environment.", "string"
-    )
-    http_connect_timeout_ms: int = integer(60_000, "Time-out of one connection.", low=1)
-    http_read_timeout_ms: int = integer(60_000, "Time-out of one read.", low=1)
-    max_retries: int = integer(3, "Retries of a request, each at all URLs.")
-    retries_wait_ms: int = integer(1000, "Pause before the first retry; it doubles with each failure.")
-    retries_max_wait_ms: int = integer(20_000, "Longest pause.")
-    cache_capacity: int = integer(1000, "Responses that are remembered.", low=1)
-    latest_cache_ttl_sec: int = integer(
-        300, "Seconds for which a latest version or a registration is remembered; -1: for ever.", low=-1
-    )
-
-    auto_register_schemas: bool | None = special(
-        _auto_register,
-        None,
-        "Register a schema that the subject does not have. Without it, true unless use.latest.version or "
-        "use.schema.id is set.",
-        "boolean",
-        "true, false",
-    )
-    use_latest_version: bool = flag(False, "Write with the subject's latest schema.")
-    use_schema_id: int | None = special(_schema_id, None, "Write with the schema of this id; -1 for none.", "int")
-    normalize_schemas: bool = flag(False, "The registry compares schemas in their normal form.")
-    latest_compatibility_strict: bool = flag(
-        True, "With use.latest.version, refuse a schema whose values the latest schema cannot read."
-    )
-    id_compatibility_strict: bool = flag(
-        True, "With use.schema.id, refuse a schema whose values the schema of the id cannot read."
-    )
-    schema_id_framing: str = choice(
-        "prefix", "Where the id is written: in front of the value, or as a guid in a header.", *FRAMINGS, fold=str.lower
-    )
-    subject_name_strategy: SubjectNameStrategy = special(
-        parse_strategy, "topic", "How a subject is named.", "object", ", ".join(STRATEGIES)
-    )
-    key_subject_name_strategy: SubjectNameStrategy | None = special(
-        lambda value: None if value is None else parse_strategy(value), None, "The same for keys alone."
-    )
-    value_subject_name_strategy: SubjectNameStrategy | None = special(
-        lambda value: None if value is None else parse_strategy(value), None, "The same for values alone."
-    )
-
-    fields: ClassVar[Mapping[str, Setting]]
+    fields: ClassVar[Mapping[str, Setting]] = FIELDS
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         given = _by_field(settings)
@@ -234,11 +100,6 @@ class RegistrySettings:
         return f"RegistrySettings({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
 
 
-RegistrySettings.fields = {
-    name: setting for name, setting in vars(RegistrySettings).items() if isinstance(setting, Setting)
-}
-
-
 def check_choice(auto_register: bool | None, use_latest_version: bool, use_schema_id: int | None) -> None:
     """Raise ConfigError where two settings name different schemas to write with."""
     if use_latest_version and use_schema_id is not None:
@@ -253,7 +114,7 @@ def _by_field(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         field = str(name).replace(".", "_")
         if field not in RegistrySettings.fields:
-            field = field.removeprefix(_PREFIX)
+            field = field.removeprefix(PREFIX)
         field = _ALIASES.get(field, field)
         if field not in RegistrySettings.fields:
             raise ConfigError(_unknown(str(name), field))
@@ -275,7 +136,7 @@ def _unknown(name: str, field: str) -> str:
 
 
 def _explain(name: str, error: ValueError, value: object) -> str:
-    shown = name not in _UNSHOWN and RegistrySettings.fields[name].type != "password"
+    shown = name not in UNSHOWN and RegistrySettings.fields[name].type != "password"
     return f"{dotted(name)}: {error}{f', found {value!r}' if shown else ''}"
 
 

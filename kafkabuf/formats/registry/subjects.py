@@ -12,31 +12,9 @@ A callable `f(topic, field, record_name)` returns the subject itself; `field` is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
+from kafkabuf.config.schema_registry import SubjectNameStrategy
 from kafkabuf.errors import ConfigError
-
-SubjectNameStrategy = str | Callable[[str, str, str | None], str]
-
-_JAVA_PACKAGE = "io.confluent.kafka.serializers.subject."
-_JAVA_CLASSES = {
-    "TopicNameStrategy": "topic",
-    "RecordNameStrategy": "record",
-    "TopicRecordNameStrategy": "topic_record",
-}
-STRATEGIES = tuple(_JAVA_CLASSES.values())
-
-
-def parse_strategy(value: object) -> SubjectNameStrategy:
-    """A strategy from a callable, a name in any case, or the name of Java's class. Raises ValueError."""
-    if callable(value):
-        return value
-    if isinstance(value, str):
-        name = value.strip().removeprefix(_JAVA_PACKAGE)
-        strategy = _JAVA_CLASSES.get(name, name.lower().replace("-", "_"))
-        if strategy in STRATEGIES:
-            return strategy
-    raise ValueError(f"expected {', '.join(STRATEGIES)}, or a callable of topic, field and record name")
 
 
 def subject_name(strategy: SubjectNameStrategy, topic: str, field: str, record_name: str | None = None) -> str:

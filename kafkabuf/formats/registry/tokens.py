@@ -8,10 +8,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from kafkabuf.clock import Clock
+from kafkabuf.config.schema_registry import parse_url
 from kafkabuf.errors import AuthenticationError, NetworkError
 from kafkabuf.formats.registry import http_request
 from kafkabuf.formats.registry.http_request import Request
-from kafkabuf.formats.registry.settings import TOKEN, RegistrySettings, parse_url
+from kafkabuf.formats.registry.settings import TOKEN, RegistrySettings
 
 _REFRESH_AFTER = 0.8  # of a token's lifetime
 _RETRIABLE_STATUSES = {408, 425, 429}  # and every 5xx
