@@ -21,7 +21,11 @@ from kafkabuf.network import tls
 
 LARGEST_BODY = 1024 * 1024
 DEFAULT_TIMEOUT = 10.0
-_RETRIABLE_STATUSES = {408, 425, 429}  # a retry may help after these, and after every 5xx
+
+
+def is_retriable(status: int) -> bool:
+    """Whether a retry may help after a token endpoint's response with this status."""
+    return status >= 500 or status in {408, 425, 429}
 
 
 class EndpointConfig(Protocol):
@@ -148,7 +152,7 @@ class TokenEndpoint:
         return self._token_in(response.status, body)
 
     def _token_in(self, status: int, body: bytes) -> tuple[str, float | None]:
-        if status >= 500 or status in _RETRIABLE_STATUSES:
+        if is_retriable(status):
             raise NetworkError(f"token endpoint {self._host} answered with status {status}")
         if status != 200:
             raise self._refused(f"answered with status {status} (redirects are not followed); check the credentials")

@@ -1,4 +1,4 @@
-"""Both clients against a real registry, Apicurio, with confluent-kafka's serializers as the witnesses."""
+"""Clients and producers against a real registry, Apicurio, with confluent-kafka's serializers as the witnesses."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from confluent_kafka import DeserializingConsumer
 from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import SchemaRegistryError, SerializationError
+from kafkabuf.formats import Avro
 from kafkabuf.formats.registry import SchemaReference, SchemaRegistry
 from kafkabuf.formats.registry.avro_compatibility import reasons
 from rigs.real_registry import RealRegistry
@@ -130,3 +136,64 @@ def test_registry_agrees_on_which_schema_reads_which(real: RealRegistry) -> None
         if accepted != (reasons(([], texts[0]), ([], texts[1])) == []):
             different.append((number, texts, accepted))
     assert different == []
+
+
+def consumed(cluster: EmbeddedCluster, topic: str, count: int, read: AvroDeserializer) -> list[tuple[Any, Any]]:
+    """Keys and values of a topic as confluent-kafka's consumer reads them."""
+    consumer = DeserializingConsumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "key.deserializer": read,
+            "value.deserializer": read,
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        found = [consumer.poll(30) for _ in range(count)]
+        return [(message.key(), message.value()) for message in found if message is not None]
+    finally:
+        consumer.close()
+
+
+def test_confluent_kafka_consumes_what_a_producer_registers_and_writes(real: RealRegistry) -> None:
+    key_schema = {"type": "record", "name": "Key", "fields": [{"name": "name", "type": ["null", "string"]}]}
+    table = pa.table({"id": [1, 2**40, -3], "name": ["Adalbert", None, "é"], "topic": ["people", "others", "people"]})
+    rows = table.drop_columns(["topic"]).to_pylist()
+    settings = {"schema.registry.url": real.url, "schema.registry.key.subject.name.strategy": "topic_record"}
+    with EmbeddedCluster(brokers=1, default_partitions=1) as cluster, SchemaRegistryClient({"url": real.url}) as theirs:
+        with KafkaProducer(settings, bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for topic in (None, "all"):
+                producer.send_arrow(
+                    table, topic, value_format=Avro(), key_format=Avro(key_schema), key=["name"]
+                ).result()
+        read = AvroDeserializer(theirs, conf={"subject.name.strategy.type": "TOPIC"})
+        records = [({"name": row["name"]}, row) for row in rows]
+        assert consumed(cluster, "all", 3, read) == records
+        assert consumed(cluster, "people", 2, read) == [records[0], records[2]]
+        assert consumed(cluster, "others", 1, read) == [records[1]]
+        subjects = {f"{topic}-{part}" for topic in ("all", "people", "others") for part in ("value", "Key")}
+        assert subjects <= {*theirs.get_subjects()}
+        written = theirs.get_latest_version("all-value").schema
+        write = AvroSerializer(theirs, written, conf={"auto.register.schemas": False})
+        context = SerializationContext("all", MessageField.VALUE)
+        assert [message.value for message in cluster.messages("all")] == [write(row, context) for row in rows]
+
+
+def test_incompatible_table_is_refused_before_a_row_is_queued(real: RealRegistry) -> None:
+    connect(real, "kafkabuf").resolve(RECORD, subject="closed-value", timeout=30)
+    set_compatibility(real, "closed-value", "BACKWARD")
+    settings = {"schema.registry.url": real.url}
+    with EmbeddedCluster(brokers=1, default_partitions=1) as cluster:
+        with KafkaProducer(settings, bootstrap_servers=cluster.bootstrap_servers) as producer:
+            with pytest.raises(SchemaRegistryError, match=r"(?i)incompatible") as refused:
+                producer.send_arrow(pa.table({"a": ["x"]}), "closed", value_format=Avro(OTHER))
+            assert (refused.value.status, refused.value.rows_queued) == (409, 0)
+        assert cluster.messages("closed") == []
+
+
+def test_framing_by_header_is_refused_where_the_registry_knows_no_guids(real: RealRegistry) -> None:
+    registry = connect(real, "kafkabuf", **{"schema.id.framing": "header"})
+    with pytest.raises(SchemaRegistryError, match="set it to prefix"):
+        registry.resolve(RECORD, subject="guids-value", timeout=30)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafkabuf.errors import SerializationError
+from kafkabuf.formats.avro_schema import PRIMITIVES
 
 # A reader of the type on the left reads what was written as a type on the right.
 _PROMOTIONS = {
@@ -20,7 +21,6 @@ _PROMOTIONS = {
     "bytes": {"string"},
 }
 _NAMED = {"record", "error", "enum", "fixed"}
-_PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _ROOT = "the value"
 
 Texts = tuple[Sequence[str], str]
@@ -47,7 +47,7 @@ class _Names:
     def _resolved(self, node: Any, namespace: str) -> Any:
         """The schema with full names: a primitive's or a named type's name, a list for a union, else a dict."""
         if isinstance(node, str):
-            return node if node in _PRIMITIVE else _full(node, namespace)
+            return node if node in PRIMITIVES else _full(node, namespace)
         if isinstance(node, list):
             return [self._resolved(branch, namespace) for branch in node]
         kind = node["type"]
@@ -74,7 +74,7 @@ class _Names:
 
     def __getitem__(self, node: Any) -> Any:
         """The definition of a named type; any other schema as it is."""
-        if isinstance(node, str) and node not in _PRIMITIVE:
+        if isinstance(node, str) and node not in PRIMITIVES:
             if node not in self.types:
                 raise SerializationError(f"an Avro schema names the type {node}, which it does not define")
             return self.types[node]

@@ -13,9 +13,9 @@ from kafkabuf.errors import AuthenticationError, NetworkError
 from kafkabuf.formats.registry import http_request
 from kafkabuf.formats.registry.http_request import Request
 from kafkabuf.formats.registry.settings import TOKEN, RegistrySettings
+from kafkabuf.network.token_endpoint import is_retriable
 
 _REFRESH_AFTER = 0.8  # of a token's lifetime
-_RETRIABLE_STATUSES = {408, 425, 429}  # and every 5xx
 
 
 class TokenSource:
@@ -70,7 +70,7 @@ class TokenSource:
         body = urlencode({"grant_type": "client_credentials"} | scope).encode()
         response = http_request.send(Request(address, "POST", "", headers, body), settings, seconds)
         name = f"token endpoint {address}"
-        if response.status >= 500 or response.status in _RETRIABLE_STATUSES:
+        if is_retriable(response.status):
             raise NetworkError(f"{name}: status {response.status}")
         if response.status != 200:
             raise AuthenticationError(f"{name}: status {response.status}; check the credentials")
