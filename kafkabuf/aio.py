@@ -40,7 +40,7 @@ from kafkabuf.record_metadata import RecordMetadata
 if TYPE_CHECKING:
     import ssl
 
-    from kafkabuf.formats.format import Format
+    from kafkabuf.formats.plan import AnyFormat
     from kafkabuf.typing import BytesLike, Options
 
 __all__ = ["AIOBulkReport", "AIOKafkaProducer", "AIORecordFuture"]
@@ -417,8 +417,8 @@ class AIOKafkaProducer(Generic[K, V]):
         topic: str | None = None,
         report: str = "rows",
         *,
-        value_format: Format | None = None,
-        key_format: Format | None = None,
+        value_format: AnyFormat | None = None,
+        key_format: AnyFormat | None = None,
         key: str | Sequence[str] | None = None,
     ) -> AIOBulkReport:
         """KafkaProducer.send_arrow() in a thread. If the task is cancelled, the call still continues."""

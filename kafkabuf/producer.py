@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from kafkabuf.append.report import BulkReport
     from kafkabuf.batches._batch import RecordFuture
-    from kafkabuf.formats.format import Format
+    from kafkabuf.formats.plan import AnyFormat
     from kafkabuf.formats.registry import SchemaRegistry
     from kafkabuf.record_metadata import RecordMetadata
     from kafkabuf.typing import BytesLike, Options
@@ -269,8 +269,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         topic: str | None = None,
         report: str = "rows",
         *,
-        value_format: Format | None = None,
-        key_format: Format | None = None,
+        value_format: AnyFormat | None = None,
+        key_format: AnyFormat | None = None,
         key: str | Sequence[str] | None = None,
     ) -> BulkReport:
         """Queue every row of Arrow data and return a BulkReport.
@@ -292,7 +292,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             value_format: a `kafkabuf.formats.Avro` makes the value of each row: of the column `value`, whatever its
                 type, or, without such a column, a record of all columns that the list above does not name. A null
                 `value` stays Kafka's null. The formats' work space, up to `max.request.size` for each of the two, is
-                not part of `buffer.memory`.
+                not part of `buffer.memory`. With `schema.registry.url` the call asks the Schema Registry for the format's
+                schema, for each topic before its first row, within `max.block.ms`.
             key_format: makes the key of the column `key`, or of the columns that `key` names.
             key: the name of the column that is the key in place of `key`, as it is (binary or string) or by
                 key_format; or a list of names, of which key_format makes a record. These columns stay in the value.
@@ -301,7 +302,9 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             SerializationError: a column is missing or of a wrong type, the data contradicts itself, or its stream
                 fails; a column does not fit the format's schema (before any row), or the value of a row does not (the
                 error names row, column and value). Also the errors that send() raises.
-            ConfigError: a format or `key` is of a wrong type.
+            ConfigError: a format or `key` is of a wrong type, or a format has a prefix beside a Schema Registry's.
+            SchemaRegistryError: the registry refuses the schema, in its own words. NetworkError, TimeoutError or
+                AuthenticationError if it does not answer.
             The rows before the faulty row are queued all the same: `error.report` is their BulkReport, and
             `error.rows_queued` counts them (including rows that were too large). No row after the faulty row is queued.
         """
