@@ -292,8 +292,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             value_format: a `kafkabuf.formats.Avro` makes the value of each row: of the column `value`, whatever its
                 type, or, without such a column, a record of all columns that the list above does not name. A null
                 `value` stays Kafka's null. The formats' work space, up to `max.request.size` for each of the two, is
-                not part of `buffer.memory`. With `schema.registry.url` the call asks the Schema Registry for the format's
-                schema, for each topic before its first row, within `max.block.ms`.
+                not part of `buffer.memory`. With `schema.registry.url` the call asks the Schema Registry for the
+                format's schema, for each topic before its first row, within `max.block.ms`.
             key_format: makes the key of the column `key`, or of the columns that `key` names.
             key: the name of the column that is the key in place of `key`, as it is (binary or string) or by
                 key_format; or a list of names, of which key_format makes a record. These columns stay in the value.
