@@ -126,7 +126,7 @@ class Formats:
 
 
 def _format(field: str, given: Any) -> AnyFormat | None:
-    if given is not None and not isinstance(given, AnyFormat):
+    if given is not None and not isinstance(given.format if isinstance(given, ResolvedFormat) else given, Format):
         raise ConfigError(
             f"{field}_format must be a format such as kafkabuf.formats.Avro(), found {type(given).__name__}"
         )

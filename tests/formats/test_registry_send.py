@@ -142,6 +142,12 @@ def test_format_that_is_resolved_already_is_taken_as_it_is(fake: FakeRegistry) -
     assert fake.seen == []
 
 
+def test_resolved_format_of_something_else_is_refused() -> None:
+    wrong: Any = "avro"
+    with pytest.raises(ConfigError, match="value_format must be a format"):
+        Rig().producer.send_arrow(TABLE, TOPIC, value_format=ResolvedFormat(wrong, None))
+
+
 # ---- what is asked ---------------------------------------------------------------------------------------------------
 
 
