@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kafkabuf.errors import ConfigError, SerializationError, TimeoutError
 from kafkabuf.formats.arrow_types import ArrowType, Column
@@ -125,7 +125,7 @@ class Formats:
         return Source(fields, True)
 
 
-def _format(field: str, given: Any) -> AnyFormat | None:
+def _format(field: str, given: AnyFormat | None) -> AnyFormat | None:
     if given is not None and not isinstance(given.format if isinstance(given, ResolvedFormat) else given, Format):
         raise ConfigError(
             f"{field}_format must be a format such as kafkabuf.formats.Avro(), found {type(given).__name__}"
