@@ -15,6 +15,7 @@ _get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 class ArrowSchema(ctypes.Structure):
     format: Any
+    metadata: Any
     dictionary: Any
     children: Any
 

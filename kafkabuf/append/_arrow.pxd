@@ -44,6 +44,7 @@ cdef extern from * nogil:
     cdef struct ArrowSchema:
         const char* format
         const char* name
+        const char* metadata
         int64_t flags
         int64_t n_children
         ArrowSchema** children

@@ -1,5 +1,6 @@
 """Formats make keys and values of Arrow columns: `producer.send_arrow(table, topic, value_format=Avro())`."""
 
 from kafkabuf.formats.avro import Avro
+from kafkabuf.formats.json_format import Json
 
-__all__ = ["Avro"]
+__all__ = ["Avro", "Json"]

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Loads programs, binds their columns to Arrow's memory, and turns failures of rows into errors."""
 
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
@@ -17,8 +17,8 @@ from kafkabuf.formats._program cimport (
     READ_INT8, READ_INT16, READ_INT32, READ_INT64, READ_LIST, READ_MAP, READ_NOTHING, READ_NULL,
     READ_STRUCT, READ_UINT8, READ_UINT16, READ_UINT32, READ_UINT64, WRITE_ARRAY, WRITE_BOOLEAN, WRITE_BYTES,
     WRITE_CONSTANT, WRITE_DECIMAL, WRITE_DECIMAL_FIXED, WRITE_DOUBLE, WRITE_DURATION, WRITE_ENUM, WRITE_FIXED,
-    WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_RECORD, WRITE_STRING, WRITE_UUID, Failure, Output, Read, Step,
-    read_bytes, read_decimal, read_integer, read_real,
+    WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_PATTERN, WRITE_RECORD, WRITE_STRING, WRITE_UUID, Failure, Output, Read,
+    Step, read_bytes, read_decimal, read_integer, read_real,
 )
 
 from kafkabuf.errors import SerializationError
@@ -45,6 +45,7 @@ _WRITES = {
     "double": WRITE_DOUBLE, "bytes": WRITE_BYTES, "string": WRITE_STRING, "fixed": WRITE_FIXED, "enum": WRITE_ENUM,
     "uuid": WRITE_UUID, "decimal": WRITE_DECIMAL, "decimal_fixed": WRITE_DECIMAL_FIXED, "duration": WRITE_DURATION,
     "record": WRITE_RECORD, "array": WRITE_ARRAY, "map": WRITE_MAP,
+    "pattern": WRITE_PATTERN,
 }
 _INDICES = tuple("cCsSiIlL")
 _BYTES = ("z", "Z", "vz", "u", "U", "vu")
@@ -230,7 +231,35 @@ cdef object describe_type(const ArrowSchema* schema, int depth, int64_t* types):
     values = None if schema.dictionary == NULL else describe_type(schema.dictionary, depth + 1, types)
     if values is not None and values.dictionary is not None:
         malformed(name, "has a dictionary in its dictionary")
-    return ArrowType(format_of(schema), name, bool(schema.flags & NULLABLE), tuple(children), values)
+    return ArrowType(
+        format_of(schema), name, bool(schema.flags & NULLABLE), tuple(children), values, extension_of(schema, name))
+
+
+cdef str extension_of(const ArrowSchema* schema, str column):
+    """The name of an extension type. Metadata is a number of pairs; each key and value is a size and its bytes."""
+    cdef const char* at = schema.metadata
+    cdef int32_t count, _
+    cdef bytes key, value
+    if at == NULL:
+        return ""
+    memcpy(&count, at, 4)
+    at += 4
+    for _ in range(count):
+        key = metadata_text(&at, column)
+        value = metadata_text(&at, column)
+        if key == b"ARROW:extension:name":
+            return value.decode("utf-8", "replace")
+    return ""
+
+
+cdef bytes metadata_text(const char** at, str column):
+    cdef int32_t size
+    cdef const char* text = at[0] + 4
+    memcpy(&size, at[0], 4)
+    if size < 0:
+        malformed(column, f"has metadata of {size} bytes")
+    at[0] = text + size
+    return text[:size]
 
 
 # ---- binding ---------------------------------------------------------------------------------------------------------

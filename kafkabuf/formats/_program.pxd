@@ -61,6 +61,8 @@ cdef enum Write:
     WRITE_RECORD
     WRITE_ARRAY
     WRITE_MAP
+    # JSON's; it also has BOOLEAN, LONG, FLOAT, DOUBLE, BYTES, STRING, UUID, DECIMAL, DURATION, RECORD, ARRAY and MAP.
+    WRITE_PATTERN           # a date, time or timestamp as text
 
 
 cdef struct Step:

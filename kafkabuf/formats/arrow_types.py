@@ -29,13 +29,18 @@ _PLAIN = {
 
 
 class ArrowType(NamedTuple):
-    """A column's type with its name. `dictionary` is the type of the values of a dictionary-encoded column."""
+    """A column's type with its name.
+
+    `dictionary` is the type of the values of a dictionary-encoded column, `extension` the name of an extension type,
+    whose storage the other fields describe.
+    """
 
     format: str
     name: str
     nullable: bool
     children: tuple[ArrowType, ...]
     dictionary: ArrowType | None
+    extension: str = ""
 
 
 # A column, and its number among the columns of its parent.
@@ -64,6 +69,11 @@ def width(kind: ArrowType) -> int | None:
     text = kind.format.removeprefix("+")
     numbers = _numbers(text[2:]) if text.startswith("w:") else []
     return numbers[0] if len(numbers) == 1 and 0 <= numbers[0] < 2**31 else None
+
+
+def has_entries(kind: ArrowType) -> bool:
+    """Whether the only child of a map has a key and a value."""
+    return len(kind.children) == 1 and kind.children[0].format == "+s" and len(kind.children[0].children) == 2
 
 
 def unit(kind: ArrowType, family: str) -> int | None:

@@ -13,7 +13,7 @@ from kafkabuf.formats.arrow_types import ArrowType, Column
 from kafkabuf.formats.avro_compile import compile_column, compile_rows
 from kafkabuf.formats.avro_derive import derive_record, derive_value
 from kafkabuf.formats.avro_schema import Node, Record, Union, canonical, parse
-from kafkabuf.formats.format import Format, Source
+from kafkabuf.formats.format import Format, Source, checked_prefix
 from kafkabuf.formats.program import Program
 
 ROW = "Row"  # the name of a derived record
@@ -54,15 +54,13 @@ class Avro(Format):
         Raises:
             ConfigError: the schema is no Avro schema, or an argument has another type.
         """
-        if not isinstance(prefix, bytes):
-            raise ConfigError(f"prefix must be bytes, found {type(prefix).__name__}")
         if extra_columns not in ("error", "ignore"):
             raise ConfigError(f"extra_columns must be 'error' or 'ignore', found {extra_columns!r}")
         text = None if schema is None else canonical(schema)
         if text is not None:
             _parsed(text)
         object.__setattr__(self, "schema", text)
-        object.__setattr__(self, "prefix", prefix)
+        object.__setattr__(self, "prefix", checked_prefix(prefix))
         object.__setattr__(self, "extra_columns", extra_columns)
 
     def schema_for(self, data: Any) -> str:

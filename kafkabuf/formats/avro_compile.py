@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats._avro import AvroEncoder
-from kafkabuf.formats.arrow_types import LISTS, ArrowType, Column, type_name, width
+from kafkabuf.formats.arrow_types import LISTS, ArrowType, Column, has_entries, type_name, width
 from kafkabuf.formats.avro_default import DefaultError, encode_default
 from kafkabuf.formats.avro_leaves import leaf
 from kafkabuf.formats.avro_schema import MAX_DEPTH, MISSING, Array, Field, Map, Node, Primitive, Record, Union
@@ -111,7 +111,7 @@ class _Compiler:
         if isinstance(node, Array) and len(kind.children) == 1 and (kind.format in LISTS or items is not None):
             parts, rank = self.value(node.items, 0, kind.children[0], f"{path}[]", depth + 1)
             return "list" if items is None else "fixed_list", "array", parts, rank, items or 0
-        if isinstance(node, Map) and kind.format == "+m" and _has_entries(kind):
+        if isinstance(node, Map) and kind.format == "+m" and has_entries(kind):
             key, item = kind.children[0].children
             keys, _ = self.value(Primitive("string"), 0, key, f"{path}{{key}}", depth + 1)
             parts, rank = self.value(node.values, 1, item, f"{path}{{}}", depth + 1)
@@ -155,10 +155,6 @@ def _default(record: Record, found: Field, path: str) -> Step:
     except DefaultError as error:
         raise _MismatchError(f"there is no column '{where}', and the default of its field is wrong: {error}") from error
     return Step("nothing", "constant", where, "", str(found.node), constant=constant)
-
-
-def _has_entries(kind: ArrowType) -> bool:
-    return len(kind.children) == 1 and kind.children[0].format == "+s" and len(kind.children[0].children) == 2
 
 
 def _join(path: str, name: str) -> str:

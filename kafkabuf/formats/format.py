@@ -6,9 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
+from kafkabuf.errors import ConfigError
+
 if TYPE_CHECKING:
     from kafkabuf.formats.arrow_types import Column
     from kafkabuf.formats.program import Program
+
+
+def checked_prefix(prefix: bytes) -> bytes:
+    """Raises ConfigError for anything but bytes."""
+    if not isinstance(prefix, bytes):
+        raise ConfigError(f"prefix must be bytes, found {type(prefix).__name__}")
+    return prefix
 
 
 class Source(NamedTuple):
