@@ -13,6 +13,7 @@ MODULES = {
     "compat": "compat.faces",
     "arrow": "append.arrow",
     "formats": "formats.avro",
+    "formats-send": "formats.sending",
     "transactions": "transactions.transactions",
     "latency": "sending.latency",
     "compression": "batches.compression",
