@@ -119,7 +119,7 @@ def _run(settings: Settings, scratch: Path, console: Console) -> bool:
         with _step(progress, "Starting Spark"):
             spark = stack.enter_context(demo_spark.session(settings.master, scratch))
         with _step(progress, f"Reading {path.name} with Spark"), _timed(times, "prepare"):
-            frame = demo_spark.read(spark, path, null_value="NA" if built_in else None)
+            frame = demo_spark.read_flights(spark, path) if built_in else demo_spark.read(spark, path)
             if settings.rows is not None:
                 # A limit leaves one Spark partition: spread the rows, so that several tasks write, as without a limit.
                 frame = frame.limit(settings.rows).repartition(spark.sparkContext.defaultParallelism)

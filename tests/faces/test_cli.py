@@ -211,9 +211,20 @@ def test_unusable_column_of_the_input_is_named(
     consumer.close()
 
 
+def test_flights_have_the_types_that_spark_infers(spark: SparkSession, tmp_path: Path) -> None:
+    lines = demo_spark.flights(tmp_path).read_text().splitlines(keepends=True)
+    some = tmp_path / "some.csv"
+    some.write_text("".join([lines[0], *lines[1::200]]))
+    known = demo_spark.read_flights(spark, some)
+    inferred = spark.read.options(header=True, inferSchema=True, nullValue="NA").csv(some.as_uri())
+    assert known.schema == inferred.schema
+    assert known.collect() == inferred.collect()
+    assert known.where("dep_time is null").count() > 0
+
+
 def test_file_of_an_unknown_kind_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ClickException, match=r"in\.xls: the suffix must be \.csv, "):
-        demo_spark.read(spark, tmp_path / "in.xls", None)
+        demo_spark.read(spark, tmp_path / "in.xls")
 
 
 # ---- missing requirements --------------------------------------------------------------------------------------------
