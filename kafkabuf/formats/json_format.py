@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, final
 
 from kafkabuf.errors import ConfigError
-from kafkabuf.formats.arrow_types import ArrowType, Column
+from kafkabuf.formats.arrow_types import Column
 from kafkabuf.formats.format import Format, Source, checked_prefix
 from kafkabuf.formats.json_compile import Choices, compile_column, compile_rows
 from kafkabuf.formats.json_derive import derive_rows, derive_value
@@ -114,7 +114,9 @@ class Json(Format):
         self.program(source)
         columns = tuple(kind for _, kind in source.columns)
         choices = self._choices
-        return json.dumps(derive_rows(columns, choices, TITLE) if source.is_record else derive_value(columns[0], choices))
+        return json.dumps(
+            derive_rows(columns, choices, TITLE) if source.is_record else derive_value(columns[0], choices)
+        )
 
     def record_name(self, schema: str) -> str | None:
         parsed = json.loads(schema)

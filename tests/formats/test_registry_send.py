@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SchemaRegistryError, SerializationError, TimeoutError
-from kafkabuf.formats import Avro
+from kafkabuf.formats import Avro, Json
 from kafkabuf.formats.format import ResolvedFormat
 from kafkabuf.formats.registry import SchemaRegistry
 from rigs.fake_client import Record
@@ -55,15 +56,20 @@ def register(fake: FakeRegistry, subject: str, schema: str) -> int:
     return SchemaRegistry({"url": fake.url}, client="kafkabuf").resolve(schema, subject=subject).id
 
 
-def decoded(fake: FakeRegistry, records: list[Record], topic: str = TOPIC) -> list[tuple[Any, Any]]:
-    """Keys and values as confluent-kafka's AvroDeserializer reads them."""
+def decoded(fake: FakeRegistry, records: list[Record], kind: str) -> list[tuple[Any, Any]]:
+    """Keys and values as confluent-kafka's deserializers read them."""
+    options = {"subject.name.strategy.type": "TOPIC"}
     with SchemaRegistryClient({"url": fake.url}) as client:
-        read = AvroDeserializer(client, conf={"subject.name.strategy.type": "TOPIC"})
+        read: Any = (
+            AvroDeserializer(client, conf=options)
+            if kind == "AVRO"
+            else JSONDeserializer(None, schema_registry_client=client, conf=options)
+        )
         found = []
         for record in records:
             headers: Any = list(record.headers)
-            key = read(record.key, SerializationContext(topic, MessageField.KEY, headers))
-            found.append((key, read(record.value, SerializationContext(topic, MessageField.VALUE, headers))))
+            key = read(record.key, SerializationContext(TOPIC, MessageField.KEY, headers))
+            found.append((key, read(record.value, SerializationContext(TOPIC, MessageField.VALUE, headers))))
         return found
 
 
@@ -78,14 +84,18 @@ def test_value_has_the_prefix_of_the_schema_that_the_registry_registered(fake: F
 
 
 @pytest.mark.parametrize("settings", [{}, IN_HEADER])
-def test_confluent_kafka_reads_keys_and_values(fake: FakeRegistry, settings: dict[str, str]) -> None:
+@pytest.mark.parametrize("format", [Avro(), Json()])
+def test_confluent_kafka_reads_keys_and_values(
+    fake: FakeRegistry, format: Avro | Json, settings: dict[str, str]
+) -> None:
     rig = rig_with(fake, settings)
     # The deserializer refuses values of less than six bytes, also where the header names the schema.
     table = pa.table({"a": [2**50, 2**60], "text": ["enough", "bytes"]})
-    report = rig.producer.send_arrow(table, TOPIC, value_format=Avro(), key_format=Avro(), key=["text"])
+    report = rig.producer.send_arrow(table, TOPIC, value_format=format, key_format=format, key=["text"])
     rows = table.to_pylist()
-    assert decoded(fake, stored(rig, report)) == [({"text": row["text"]}, row) for row in rows]
-    assert fake.subjects.keys() == {f"{TOPIC}-key", f"{TOPIC}-value"}
+    assert decoded(fake, stored(rig, report), format.kind) == [({"text": row["text"]}, row) for row in rows]
+    kinds = {subject: version.get("schemaType", "AVRO") for subject, (version,) in fake.subjects.items()}
+    assert kinds == {f"{TOPIC}-key": format.kind, f"{TOPIC}-value": format.kind}
 
 
 def test_each_topic_of_a_column_has_its_own_schema_and_prefix(fake: FakeRegistry) -> None:
