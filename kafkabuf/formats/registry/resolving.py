@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats.format import Format, ResolvedFormat, Source
-from kafkabuf.formats.registry.registry import SchemaRegistry
+from kafkabuf.formats.registry.registry import Resolved, SchemaRegistry
 
 __all__ = ["ResolvedFormat", "resolve_format"]
+
+_CACHED = 64
 
 
 def resolve_format(
@@ -47,7 +50,13 @@ def resolve_format(
         timeout=timeout,
     )
     try:
-        own = format.with_schema(resolved.schema, resolved.prefix, resolved.references)
+        own = _with_schema(format, resolved)
     except (ConfigError, SerializationError) as error:
         raise SerializationError(f"the schema {resolved.id} of {topic} in the registry: {error}") from error
     return ResolvedFormat(own, resolved.header)
+
+
+# Both are immutable, so that no result gets stale. A schema of many fields takes milliseconds to read.
+@functools.lru_cache(_CACHED)
+def _with_schema(format: Format, resolved: Resolved) -> Format:
+    return format.with_schema(resolved.schema, resolved.prefix, resolved.references)
