@@ -4,7 +4,7 @@
 cimport cython
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport Field, kb_bswap64, put_varint
@@ -17,6 +17,7 @@ from kafkabuf.formats._program cimport (
     WRITE_FIXED, WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_RECORD, WRITE_STRING, WRITE_UUID, Output, Step, Write,
     find_items, locate, read_bytes, read_decimal, read_integer, read_real,
 )
+from kafkabuf.formats._symbols cimport find_symbol
 from kafkabuf.formats._utf8 cimport is_utf8
 
 cdef enum:
@@ -219,31 +220,10 @@ cdef uint8_t* write_uuid(Output* out, const Step* step, int64_t place, uint8_t* 
 
 cdef uint8_t* write_enum(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
     cdef Field field = read_bytes(step, place)
-    cdef int64_t number = find_symbol(step, &field)
-    if number < 0:
+    cdef int64_t number
+    if not find_symbol(step, &field, &number):
         return fail(out, FAILED_SYMBOL, step, place)
     return put_varint(p, number)
-
-
-cdef int64_t find_symbol(const Step* step, const Field* text) noexcept nogil:
-    """The number of a symbol; -1: it is none. The table (avro_leaves.py) is sorted by size, then by bytes."""
-    cdef int64_t[3] entry  # size, number, offset of the text in the table
-    cdef int64_t low = 0, high = step.to_width, middle
-    cdef int order
-    while low < high:
-        middle = (low + high) // 2
-        memcpy(entry, step.constant + middle * <int64_t>sizeof(entry), sizeof(entry))
-        if entry[0] != text.size:
-            order = 1 if entry[0] > text.size else -1
-        else:
-            order = memcmp(step.constant + entry[2], text.data, <size_t>text.size)
-        if order == 0:
-            return entry[1]
-        if order > 0:
-            high = middle
-        else:
-            low = middle + 1
-    return -1
 
 
 # ---- arrays and maps -------------------------------------------------------------------------------------------------

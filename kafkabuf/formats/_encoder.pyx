@@ -16,9 +16,11 @@ from kafkabuf.formats._program cimport (
     FAILED_UTF8, READ_BOOL, READ_BYTES, READ_DECIMAL, READ_DOUBLE, READ_FIXED_LIST, READ_FLOAT, READ_HALF,
     READ_INT8, READ_INT16, READ_INT32, READ_INT64, READ_LIST, READ_MAP, READ_NOTHING, READ_NULL,
     READ_STRUCT, READ_UINT8, READ_UINT16, READ_UINT32, READ_UINT64, WRITE_ARRAY, WRITE_BOOLEAN, WRITE_BYTES,
-    WRITE_CONSTANT, WRITE_DECIMAL, WRITE_DECIMAL_FIXED, WRITE_DOUBLE, WRITE_DURATION, WRITE_ENUM, WRITE_FIXED,
-    WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_PATTERN, WRITE_RECORD, WRITE_STRING, WRITE_UUID, Failure, Output, Read,
-    Step, read_bytes, read_decimal, read_integer, read_real,
+    WRITE_CONSTANT, WRITE_DATE, WRITE_DECIMAL, WRITE_DECIMAL_FIXED, WRITE_DOUBLE, WRITE_DURATION, WRITE_ENUM,
+    WRITE_ENUM_NUMBER, WRITE_FIXED, WRITE_FIXED32, WRITE_FIXED64, WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_NULL,
+    WRITE_ONEOF, WRITE_PACKED, WRITE_PATTERN, WRITE_RECORD, WRITE_ROOT, WRITE_SPAN, WRITE_STRING, WRITE_TIMESTAMP,
+    WRITE_TIME_OF_DAY, WRITE_UUID, WRITE_VARINT, WRITE_WRAPPER, Failure, Output, Read, Step, read_bytes, read_decimal,
+    read_integer, read_real,
 )
 
 from kafkabuf.errors import SerializationError
@@ -46,6 +48,9 @@ _WRITES = {
     "uuid": WRITE_UUID, "decimal": WRITE_DECIMAL, "decimal_fixed": WRITE_DECIMAL_FIXED, "duration": WRITE_DURATION,
     "record": WRITE_RECORD, "array": WRITE_ARRAY, "map": WRITE_MAP,
     "pattern": WRITE_PATTERN,
+    "varint": WRITE_VARINT, "fixed32": WRITE_FIXED32, "fixed64": WRITE_FIXED64, "enum_number": WRITE_ENUM_NUMBER,
+    "timestamp": WRITE_TIMESTAMP, "span": WRITE_SPAN, "date": WRITE_DATE, "time_of_day": WRITE_TIME_OF_DAY,
+    "wrapper": WRITE_WRAPPER, "packed": WRITE_PACKED, "root": WRITE_ROOT, "oneof": WRITE_ONEOF, "null": WRITE_NULL,
 }
 _INDICES = tuple("cCsSiIlL")
 _BYTES = ("z", "Z", "vz", "u", "U", "vu")
@@ -201,6 +206,8 @@ cdef int load(Step* step, given) except -1:
     step.width, step.to_width = given.width, given.to_width
     step.constant = <const uint8_t*><const char*>given.constant
     step.constant_size = len(given.constant)
+    memcpy(&step.tag, <const uint8_t*><const char*>given.tag, <size_t>len(given.tag))
+    step.tag_size, step.presence = len(given.tag), given.presence
     return 0
 
 
@@ -270,10 +277,12 @@ cdef int bind_children(
     int64_t first, int64_t last
 ) except -1:
     while step < end:
-        if step.read != READ_NOTHING:
-            if step.child >= array.n_children:
-                malformed(path_of(encoder, step), "is missing")
-            bind_step(encoder, step, schema.children[step.child], array.children[step.child], start, first, last)
+        if step.read == READ_NOTHING:
+            step += 1
+            continue
+        if step.child >= array.n_children:
+            malformed(path_of(encoder, step), "is missing")
+        bind_step(encoder, step, schema.children[step.child], array.children[step.child], start, first, last)
         step += step.size
     return 0
 
@@ -349,7 +358,7 @@ cdef int bind_list(
     if array.n_children != 1:
         malformed(path, f"has {array.n_children} children")
     if step.read == READ_LIST:
-        return bind_step(encoder, step + 1, schema.children[0], array.children[0], 0, begin, end)
+        return bind_children(encoder, step + 1, step + step.size, schema, array, 0, begin, end)
     check_shape(path, schema.children[0], array.children[0], 1, end)
     return bind_children(encoder, step + 1, step + step.size, schema.children[0], array.children[0],
                          array.children[0].offset, begin, end)
@@ -364,8 +373,8 @@ cdef int bind_fixed_list(
     c[0] = borrow(array, start, FIXED)
     if array.n_children != 1 or step.width and c.start > INT64_MAX // step.width - last:
         malformed(path, f"has {array.n_children} children, and {array.length} rows of {step.width} items")
-    return bind_step(encoder, step + 1, schema.children[0], array.children[0], 0, (c.start + first) * step.width,
-                     (c.start + last) * step.width)
+    return bind_children(encoder, step + 1, step + step.size, schema, array, 0, (c.start + first) * step.width,
+                         (c.start + last) * step.width)
 
 
 cdef str path_of(RowEncoder encoder, const Step* step):

@@ -21,7 +21,7 @@ from kafkabuf.append._arrow cimport FIXED, LARGE, SMALL, Column, bit_at, index_a
 
 
 cdef enum Read:
-    READ_NOTHING            # the step has no column: its bytes are constant
+    READ_NOTHING            # the step has no column: its bytes are constant, or its children are its parent's
     READ_NULL               # Arrow's null type: nothing but a number of rows
     READ_BOOL
     READ_INT8
@@ -63,6 +63,20 @@ cdef enum Write:
     WRITE_MAP
     # JSON's; it also has BOOLEAN, LONG, FLOAT, DOUBLE, BYTES, STRING, UUID, DECIMAL, DURATION, RECORD, ARRAY and MAP.
     WRITE_PATTERN           # a date, time or timestamp as text
+    # Protobuf's. It shares WRITE_LONG (sint32, sint64) to WRITE_STRING, and those of enum, record, array and map.
+    WRITE_VARINT            # of a number between `low` and `high`, as two's complement of 64 bits
+    WRITE_FIXED32           # the same, in 4 bytes
+    WRITE_FIXED64
+    WRITE_ENUM_NUMBER       # `constant` has the `to_width` numbers of the enum, ascending
+    WRITE_TIMESTAMP         # seconds between `low` and `high`, and nanoseconds; `factor` units are a second
+    WRITE_SPAN              # the same, of a duration: both have the same sign
+    WRITE_DATE              # year, month and day
+    WRITE_TIME_OF_DAY       # hours, minutes, seconds and nanoseconds; `factor` units are a second
+    WRITE_WRAPPER           # a message whose only field is the next step, which reads a column of this step's parent
+    WRITE_PACKED            # the items of a list, as bytes
+    WRITE_ROOT              # a record that is the whole value
+    WRITE_ONEOF             # nothing; of the `to_width` steps at the distances in `constant`, one at most has a value
+    WRITE_NULL              # a value that cannot be written: it is null
 
 
 cdef struct Step:
@@ -71,13 +85,17 @@ cdef struct Step:
     Write write
     int32_t size                # steps: this step and its descendants
     int32_t child               # the number of the column among its parent's children
-    int16_t null_branch         # the byte of the union's null branch; -1: a null is an error
+    int16_t null_branch         # the byte of the union's null branch; -1: a null is an error; Protobuf: 0
     int16_t value_branch        # the byte of the union's other branch; -1: no union
     int64_t factor              # numbers are multiplied by it; if negative, divided by -factor without a remainder
     int64_t low, high           # the allowed numbers, after that
     int64_t width, to_width     # bytes of a value that is read, and that is written; items of a READ_FIXED_LIST
     const uint8_t* constant     # borrowed from the Python step
     int64_t constant_size
+    # Protobuf's: the bytes before each value, as a little-endian number; whether a zero is written.
+    uint64_t tag
+    int32_t tag_size
+    bint presence
     # ---- the present chunk of rows, borrowed from the caller
     Column column
 
@@ -91,6 +109,7 @@ cdef enum Failure:
     FAILED_SYMBOL
     FAILED_UTF8
     FAILED_SIZE                 # bytes of another size than the format's
+    FAILED_ONEOF                # two columns of a oneof have a value: the the first is `place` steps before the second
     FAILED_LIMIT                # the row's bytes, or its items, are more than Output.limit
     FAILED_MEMORY
 

@@ -6,17 +6,16 @@ union: 0 for the type's own, 1 for a wider one, 2 where the values decide whethe
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kafkabuf.formats import arrow_types
 from kafkabuf.formats.arrow_types import BINARIES, INTEGERS, REALS, TEXTS, UNITS, ArrowType
 from kafkabuf.formats.avro_schema import Enum, Fixed, Node, Primitive
+from kafkabuf.formats.symbols import symbol_table
 
 _READS = {"e": "half", "f": "float", "g": "double"}
 _AVRO_RANGES = {"int": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1)}
-_SYMBOL = struct.Struct("=qqq")
 DAY_MS = 86_400_000
 
 
@@ -143,16 +142,10 @@ def _decimal(precision: int, scale: int, size: int, kind: ArrowType) -> Fit | No
 
 
 def _enum(node: Enum, kind: ArrowType) -> Fit | None:
-    """The table is sorted by size and bytes: for each symbol its size, its number, and where its text begins."""
     if kind.format not in TEXTS:
         return None
-    symbols = sorted((len(symbol), symbol.encode(), number) for number, symbol in enumerate(node.symbols))
-    offset = _SYMBOL.size * len(symbols)
-    entries = texts = b""
-    for size, text, number in symbols:
-        entries += _SYMBOL.pack(size, number, offset + len(texts))
-        texts += text
-    return Fit(2, "bytes", "enum", {"constant": entries + texts, "to_width": len(symbols)})
+    table = symbol_table((symbol, number) for number, symbol in enumerate(node.symbols))
+    return Fit(2, "bytes", "enum", {"constant": table, "to_width": len(node.symbols)})
 
 
 _PRIMITIVES: dict[str, Callable[[Primitive, ArrowType], Fit | None]] = {

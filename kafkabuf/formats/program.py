@@ -28,6 +28,8 @@ class Step(NamedTuple):
     width: int = 0
     to_width: int = 0
     constant: bytes = b""
+    tag: bytes = b""
+    presence: bool = False
 
 
 class Program(NamedTuple):
