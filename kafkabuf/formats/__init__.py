@@ -2,5 +2,6 @@
 
 from kafkabuf.formats.avro import Avro
 from kafkabuf.formats.json_format import Json
+from kafkabuf.formats.protobuf import Protobuf
 
-__all__ = ["Avro", "Json"]
+__all__ = ["Avro", "Json", "Protobuf"]

@@ -1,0 +1,172 @@
+"""Protobuf: how send_arrow() makes keys and values of columns, in Protobuf's encoding."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self, final
+
+from kafkabuf.errors import ConfigError
+from kafkabuf.formats.arrow_types import Column
+from kafkabuf.formats.format import Format
+from kafkabuf.formats.program import Program
+from kafkabuf.formats.protobuf_compile import Rules, compile_column, compile_rows
+from kafkabuf.formats.protobuf_descriptor import descriptor_set, last_file, needed_files
+from kafkabuf.formats.protobuf_schema import Message, parse
+
+_CACHED = 64
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Protobuf(Format):
+    """Protobuf's encoding, of one message. Immutable; it pickles, and two with the same arguments are equal.
+
+    It needs the package protobuf neither here nor where it is unpickled.
+
+    Attributes:
+        message: the full name of the message: package and name.
+        descriptors: a FileDescriptorSet of the message's file and of what that imports.
+        prefix: the bytes before each encoded value.
+        extra_columns: what is done with a column, also of a struct, for which the message has no field.
+        missing_columns: what is done with a field for which there is no column.
+    """
+
+    message: str
+    descriptors: bytes = field(repr=False)
+    prefix: bytes
+    extra_columns: Literal["error", "ignore"]
+    missing_columns: Literal["unset", "error"]
+
+    def __init__(
+        self,
+        message: Any,
+        *,
+        prefix: bytes = b"",
+        extra_columns: Literal["error", "ignore"] = "error",
+        missing_columns: Literal["unset", "error"] = "unset",
+    ) -> None:
+        """
+        Args:
+            message: a message class that protoc has generated, or a Descriptor of the package protobuf.
+            prefix: bytes that are written before each value, such as Schema Registry's: 0, the schema's id, and the
+                indexes of the message (kafkabuf.formats.registry.framing.prefix).
+            extra_columns: "error" refuses data with a column that the message lacks; "ignore" leaves such columns out.
+            missing_columns: "unset" leaves a field without a column unset; "error" refuses such data. Both refuse it
+                for a required field.
+
+        Raises:
+            ConfigError: the message is no message, or an argument has another type.
+        """
+        descriptor = getattr(message, "DESCRIPTOR", message)
+        if not hasattr(descriptor, "full_name") or not hasattr(getattr(descriptor, "file", None), "serialized_pb"):
+            raise ConfigError(
+                f"message must be a generated message class or a Descriptor, found {message!r:.200}: "
+                f"Protobuf.from_descriptor_set() takes the bytes of descriptors"
+            )
+        self._set(descriptor.full_name, _set_of(descriptor.file), prefix, extra_columns, missing_columns)
+
+    @classmethod
+    def from_descriptor_set(
+        cls,
+        descriptors: bytes | str | os.PathLike[str],
+        message: str,
+        *,
+        prefix: bytes = b"",
+        extra_columns: Literal["error", "ignore"] = "error",
+        missing_columns: Literal["unset", "error"] = "unset",
+    ) -> Self:
+        """A message of a FileDescriptorSet: `protoc --include_imports --descriptor_set_out=PATH`.
+
+        Args:
+            descriptors: the set's bytes, or the path of a file with them.
+            message: the full name of the message: `package.Message`, or `package.Outer.Inner`.
+            prefix, extra_columns, missing_columns: as for Protobuf().
+
+        Raises:
+            ConfigError: there is no such message, the bytes are no such set, or an argument has another type.
+            OSError: the file cannot be read.
+        """
+        data = descriptors if isinstance(descriptors, bytes) else Path(descriptors).read_bytes()
+        made = cls.__new__(cls)
+        made._set(message.removeprefix("."), data, prefix, extra_columns, missing_columns)
+        return made
+
+    def _set(self, message: str, descriptors: bytes, prefix: bytes, extra_columns: str, missing_columns: str) -> None:
+        if not isinstance(prefix, bytes):
+            raise ConfigError(f"prefix must be bytes, found {type(prefix).__name__}")
+        if extra_columns not in ("error", "ignore"):
+            raise ConfigError(f"extra_columns must be 'error' or 'ignore', found {extra_columns!r}")
+        if missing_columns not in ("unset", "error"):
+            raise ConfigError(f"missing_columns must be 'unset' or 'error', found {missing_columns!r}")
+        needed = needed_files(descriptors, _parsed(descriptors, message).file)
+        for name, value in [
+            ("message", message), ("descriptors", needed), ("prefix", prefix), ("extra_columns", extra_columns),
+            ("missing_columns", missing_columns),
+        ]:  # fmt: skip
+            object.__setattr__(self, name, value)
+
+    # ---- for a Schema Registry ---------------------------------------------------------------------------------------
+
+    @property
+    def message_indexes(self) -> tuple[int, ...]:
+        """The path to the message in its file: its own index at the end, those of the messages around it before."""
+        return _parsed(self.descriptors, self.message).path
+
+    @property
+    def schema_text(self) -> str:
+        """The message's file as a Schema Registry takes it: the base64 of its FileDescriptorProto.
+
+        What the file imports is not part of it: the registry needs these files as references.
+        """
+        return base64.b64encode(last_file(self.descriptors)).decode()
+
+    # ---- what the encoder asks for -----------------------------------------------------------------------------------
+
+    def rows_program(self, columns: Sequence[Column]) -> Program:
+        return _compiled_rows(self.descriptors, self.message, tuple(columns), self.prefix, self._rules)
+
+    def column_program(self, column: Column) -> Program:
+        return _compiled_column(self.descriptors, self.message, column, self.prefix, self._rules)
+
+    def table_program(self, columns: Sequence[Column]) -> Program:
+        return self.rows_program(columns)
+
+    @property
+    def _rules(self) -> Rules:
+        return Rules(self.extra_columns, self.missing_columns)
+
+
+def _set_of(file: Any) -> bytes:
+    """The descriptor set of a FileDescriptor and of all that it imports."""
+    files, pending = {}, [file]
+    while pending:
+        found = pending.pop()
+        if found.name not in files:
+            files[found.name] = found.serialized_pb
+            pending.extend(found.dependencies)
+    return descriptor_set(files.values())
+
+
+# Programs and messages are immutable, and depend on nothing but these arguments: none gets stale.
+
+
+@functools.lru_cache(_CACHED)
+def _parsed(descriptors: bytes, message: str) -> Message:
+    return parse(descriptors, message)
+
+
+@functools.lru_cache(_CACHED)
+def _compiled_rows(
+    descriptors: bytes, message: str, columns: tuple[Column, ...], prefix: bytes, rules: Rules
+) -> Program:
+    return compile_rows(_parsed(descriptors, message), columns, prefix, rules)
+
+
+@functools.lru_cache(_CACHED)
+def _compiled_column(descriptors: bytes, message: str, column: Column, prefix: bytes, rules: Rules) -> Program:
+    return compile_column(_parsed(descriptors, message), column, prefix, rules)
