@@ -14,6 +14,7 @@ MODULES = {
     "arrow": "append.arrow",
     "formats": "formats.avro",
     "formats-send": "formats.sending",
+    "protobuf": "formats.protobuf",
     "transactions": "transactions.transactions",
     "latency": "sending.latency",
     "compression": "batches.compression",

@@ -19,7 +19,8 @@ from kafkabuf._records import MemoryRecordsBuilder, crc32, crc32c
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import SystemClock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.formats import Avro
+from kafkabuf.formats import Avro, Protobuf
+from kafkabuf.formats.format import Format
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import Completion, NetworkClient, Request
 from kafkabuf.sending.sender import Sender
@@ -176,9 +177,9 @@ def send_arrow(*, key: bool) -> Run:
     return run
 
 
-def send_formatted() -> Run:
-    """send_arrow with a format: eight nullable columns become Avro."""
-    producer = Producer()
+def send_formatted(make_format: Callable[[], Format]) -> Run:
+    """send_arrow with a format: eight nullable columns become the value."""
+    producer, value_format = Producer(), make_format()
     numbers = [None if number % 7 == 0 else number * number for number in range(1_000)]
     rows = pa.record_batch({
         **{f"long{n}": pa.array(numbers, pa.int64()) for n in range(4)},
@@ -190,9 +191,26 @@ def send_formatted() -> Run:
 
     def run(n: int) -> None:
         for _ in range(0, n, 1_000):
-            producer.send_arrow(rows, TOPIC, value_format=Avro())
+            producer.send_arrow(rows, TOPIC, value_format=value_format)
 
     return run
+
+
+def protobuf() -> Format:
+    """A message of the rows above."""
+    from google.protobuf import descriptor_pb2, timestamp_pb2
+
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="rows.proto", dependency=[timestamp_pb2.DESCRIPTOR.name])
+    names = [*((f"long{n}", field.TYPE_INT64) for n in range(4)), ("double", field.TYPE_DOUBLE)]
+    fields = [field(name=name, number=number, type=kind) for number, (name, kind) in enumerate(names, 1)]
+    fields.append(field(name="text", number=6, type=field.TYPE_STRING))
+    fields.append(field(name="time", number=7, type_name=".google.protobuf.Timestamp"))
+    fields.append(field(name="list", number=8, type=field.TYPE_INT64, label=field.LABEL_REPEATED))
+    file.message_type.add(name="Row", field=fields)
+    imported = descriptor_pb2.FileDescriptorProto.FromString(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    files = descriptor_pb2.FileDescriptorSet(file=[imported, file])
+    return Protobuf.from_descriptor_set(files.SerializeToString(), "Row")
 
 
 # ---- encode ----------------------------------------------------------------------------------------------------------
@@ -291,7 +309,8 @@ KERNELS = {
     "future.result()": Kernel(future_result, 500),
     "send_arrow: value": Kernel(lambda: send_arrow(key=False), 5_000),
     "send_arrow: value, key": Kernel(lambda: send_arrow(key=True), 5_000),
-    "send_arrow: Avro of 8 columns": Kernel(send_formatted, 5_000),
+    "send_arrow: Avro of 8 columns": Kernel(lambda: send_formatted(Avro), 5_000),
+    "send_arrow: Protobuf of 8 columns": Kernel(lambda: send_formatted(protobuf), 5_000),
     "encode: magic 2": Kernel(lambda: encode(2), 500),
     "encode: magic 1": Kernel(lambda: encode(1), 500),
     "CRC-32C, 1 KiB": Kernel(lambda: checksum(crc32c), 256),

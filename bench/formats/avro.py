@@ -44,8 +44,8 @@ def table() -> Any:
     return batch
 
 
-def _measured(job: Job, encode: Callable[[Any, int], int]) -> Measurement:
-    """`encode(batch, rounds)` encodes each row `rounds` times, and returns the bytes."""
+def measured(job: Job, encode: Callable[[Any, int], int]) -> Measurement:
+    """The rate of `encode(batch, rounds)`, which encodes each row `rounds` times and returns the bytes."""
     batch, rounds = table(), max(1, job.amount // ROWS)
     encode(batch.slice(0, 100), 1)
     started = time.perf_counter()
@@ -61,18 +61,19 @@ def _in_c(job: Job) -> Measurement:
     from kafkabuf.formats import Avro
     from kafkabuf.formats._encoded import bench_rows
 
-    return _measured(job, lambda batch, rounds: bench_rows(Avro(), batch, rounds))
+    return measured(job, lambda batch, rounds: bench_rows(Avro(), batch, rounds))
 
 
 def _list(job: Job) -> Measurement:
     from kafkabuf.formats import Avro
 
-    return _measured(
+    return measured(
         job, lambda batch, rounds: sum(len(row or b"") for _ in range(rounds) for row in Avro().encode(batch))
     )
 
 
-def _rows(batch: Any, rounds: int) -> Iterator[dict[str, Any]]:
+def dicts(batch: Any, rounds: int) -> Iterator[dict[str, Any]]:
+    """Each row of the batch as a dict, `rounds` times."""
     for _ in range(rounds):
         yield from batch.to_pylist()
 
@@ -84,13 +85,13 @@ def _fastavro(job: Job) -> Measurement:
 
     def encode(batch: Any, rounds: int) -> int:
         written = 0
-        for row in _rows(batch, rounds):
+        for row in dicts(batch, rounds):
             target = io.BytesIO()
             fastavro.schemaless_writer(target, schema, row)
             written += len(target.getvalue())
         return written
 
-    return _measured(job, encode)
+    return measured(job, encode)
 
 
 def _confluent(job: Job) -> Measurement:
@@ -100,13 +101,13 @@ def _confluent(job: Job) -> Measurement:
 
     serialize = AvroSerializer(SchemaRegistryClient.new_client({"url": "mock://"}), json.dumps(_schema()))
     context = SerializationContext("flights", MessageField.VALUE)
-    return _measured(job, lambda batch, rounds: sum(len(serialize(row, context)) for row in _rows(batch, rounds)))
+    return measured(job, lambda batch, rounds: sum(len(serialize(row, context)) for row in dicts(batch, rounds)))
 
 
 def _orjson(job: Job) -> Measurement:
     import orjson
 
-    return _measured(job, lambda batch, rounds: sum(len(orjson.dumps(row)) for row in _rows(batch, rounds)))
+    return measured(job, lambda batch, rounds: sum(len(orjson.dumps(row)) for row in dicts(batch, rounds)))
 
 
 def _schema() -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.schema_registry.common.protobuf import _create_index_array
+from confluent_kafka.schema_registry.common.protobuf import _create_index_array, _schema_to_str
 from google.protobuf import descriptor_pb2, descriptor_pool, struct_pb2, timestamp_pb2, type_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -216,6 +216,7 @@ def test_message_indexes_lead_to_the_message(name: str, path: tuple[int, ...]) -
 def test_schema_text_is_the_file_as_confluents_serializer_registers_it() -> None:
     kind = message_class(nested_file(), "test.rows.Second.A")
     text = Protobuf(kind).schema_text
+    assert text == _schema_to_str(kind.DESCRIPTOR.file)
     assert base64.b64decode(text) == kind.DESCRIPTOR.file.serialized_pb
 
 

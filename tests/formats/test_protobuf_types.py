@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -234,6 +235,32 @@ def test_time_becomes_seconds_and_nanos(name: str) -> None:
     assert one(column, message) == [written(message, {"c": parts})]
 
 
+def test_days_of_leap_and_other_years_become_dates() -> None:
+    spans = [(1, 1, 1), (1899, 12, 1), (1970, 1, 1), (1999, 12, 1), (2100, 1, 1), (9998, 10, 1)]
+    days = [datetime.date(*first) + datetime.timedelta(days=day) for first in spans for day in range(450)]
+    message = row(well_known("type.Date"))
+    expected = [written(message, {"c": {"year": day.year, "month": day.month, "day": day.day}}) for day in days]
+    for kind in (pa.date32(), pa.date64()):
+        assert one(pa.array([*days, datetime.date(9999, 12, 31)], kind), message) == [
+            *expected, written(message, {"c": {"year": 9999, "month": 12, "day": 31}}),
+        ]  # fmt: skip
+
+
+def test_times_of_a_day_become_hours_minutes_seconds_and_nanos() -> None:
+    message = row(well_known("type.TimeOfDay"))
+    seconds = [0, 1, 59, 60, 61, 3_599, 3_600, 3_661, 43_199, 86_399]
+    parts = [{"hours": n // 3600, "minutes": n % 3600 // 60, "seconds": n % 60} for n in seconds]
+    for kind, factor in (
+        (pa.time32("s"), 1),
+        (pa.time32("ms"), 10**3),
+        (pa.time64("us"), 10**6),
+        (pa.time64("ns"), 10**9),
+    ):
+        column = pa.array([n * factor + factor // 2 for n in seconds], kind)
+        nanos = 500_000_000 if factor > 1 else 0
+        assert one(column, message) == [written(message, {"c": part | {"nanos": nanos}}) for part in parts]
+
+
 def test_struct_becomes_a_message_of_google_too() -> None:
     message = row(well_known("protobuf.Timestamp"))
     assert one(pa.array([{"seconds": 5, "nanos": 7}]), message) == [written(message, {"c": {"seconds": 5, "nanos": 7}})]
@@ -362,6 +389,7 @@ FAULTS: dict[str, tuple[pa.Array, Any, str]] = {
     ),
     "duration": (pa.array([0, 315_576_000_001], pa.duration("s")), well_known("protobuf.Duration"), "out of the range"),
     "day": (pa.array([0, 2_932_897], pa.date32()), well_known("type.Date"), "out of the range"),
+    "day before the first": (pa.array([0, -719_163], pa.date32()), well_known("type.Date"), "out of the range"),
     "part of a day": (
         pa.array([0, 1], pa.int64()).cast(pa.date64(), safe=False), well_known("type.Date"), "without loss",
     ),
