@@ -12,9 +12,9 @@ from kafkabuf.append._arrow cimport bit_at
 from kafkabuf.formats._encoder cimport RowEncoder, fail, reserve
 from kafkabuf.formats._numbers cimport scale
 from kafkabuf.formats._program cimport (
-    FAILED_INEXACT, FAILED_NULL, FAILED_ONEOF, FAILED_RANGE, FAILED_SYMBOL, FAILED_UTF8, WRITE_ARRAY, WRITE_BOOLEAN,
-    WRITE_BYTES, WRITE_DATE, WRITE_DOUBLE, WRITE_ENUM, WRITE_ENUM_NUMBER, WRITE_FIXED32, WRITE_FIXED64, WRITE_FLOAT,
-    WRITE_LONG, WRITE_MAP, WRITE_ONEOF, WRITE_PACKED, WRITE_RECORD, WRITE_ROOT, WRITE_SPAN, WRITE_STRING,
+    FAILED_INEXACT, FAILED_LIMIT, FAILED_NULL, FAILED_ONEOF, FAILED_RANGE, FAILED_SYMBOL, FAILED_UTF8, WRITE_ARRAY,
+    WRITE_BOOLEAN, WRITE_BYTES, WRITE_DATE, WRITE_DOUBLE, WRITE_ENUM, WRITE_ENUM_NUMBER, WRITE_FIXED32, WRITE_FIXED64,
+    WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_ONEOF, WRITE_PACKED, WRITE_RECORD, WRITE_ROOT, WRITE_SPAN, WRITE_STRING,
     WRITE_TIMESTAMP, WRITE_TIME_OF_DAY, WRITE_VARINT, WRITE_WRAPPER, Output, Step, Write, find_items, locate,
     read_bytes, read_integer, read_real,
 )
@@ -268,12 +268,28 @@ cdef uint8_t* write_packed(Output* out, const Step* step, int64_t place, uint8_t
     find_items(step, place, &begin, &end)
     if begin == end:
         return p
+    if step[1].to_width and step[1].column.validity == NULL and not step[1].column.index_type:
+        return copy_packed(out, step, begin, end, p)
     p = put_tag(step, p)
     start = p - out.base
     p = write_array(out, step, place, p + 1)
     if p == NULL:
         return NULL
     return put_length(out, start, p)
+
+
+cdef uint8_t* copy_packed(Output* out, const Step* step, int64_t begin, int64_t end, uint8_t* p) noexcept nogil:
+    """Items without nulls that lie in Arrow's memory as Protobuf has them."""
+    cdef int64_t width = step[1].to_width, size
+    if end - begin > out.limit:
+        return fail(out, FAILED_LIMIT, NULL, 0)
+    size = (end - begin) * width
+    p = reserve(out, p, size)
+    if p == NULL:
+        return NULL
+    p = put_uvarint(put_tag(step, p), <uint64_t>size)
+    memcpy(p, step[1].column.data + (step[1].column.start + begin) * width, <size_t>size)
+    return p + size
 
 
 cdef uint8_t* write_map(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:

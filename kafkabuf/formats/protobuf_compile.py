@@ -17,7 +17,7 @@ from kafkabuf.formats._protobuf import ProtobufEncoder
 from kafkabuf.formats.arrow_types import LISTS, ArrowType, Column, type_name, width
 from kafkabuf.formats.program import Program, Step
 from kafkabuf.formats.protobuf_leaves import WRAPPERS, leaf
-from kafkabuf.formats.protobuf_schema import MAX_DEPTH, Field, Message
+from kafkabuf.formats.protobuf_schema import Field, Message
 
 MAX_STEPS = 1 << 16
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -38,7 +38,7 @@ class Rules(NamedTuple):
 
 def compile_rows(root: Message, columns: Sequence[Column], prefix: bytes, rules: Rules) -> Program:
     """A row of the columns is a message. Raises SerializationError."""
-    return _program(_Compiler(rules).message(root, columns, "", 0), prefix, one_column=False)
+    return _program(_Compiler(rules).message(root, columns, ""), prefix, one_column=False)
 
 
 def compile_column(root: Message, column: Column, prefix: bytes, rules: Rules) -> Program:
@@ -50,7 +50,7 @@ def compile_column(root: Message, column: Column, prefix: bytes, rules: Rules) -
             f"column '{kind.name}' has the type {type_name(kind)}, and only a struct becomes {root}: give a struct "
             f"column, or name the columns of the message in a list"
         )
-    parts = _Compiler(rules).message(root, list(enumerate(values.children)), kind.name, 1)
+    parts = _Compiler(rules).message(root, list(enumerate(values.children)), kind.name)
     own = Step("struct", "root", kind.name, type_name(kind), str(root), child, 1 + len(parts))
     return _program([own, *parts], prefix, one_column=True)
 
@@ -67,9 +67,7 @@ class _Compiler:
 
     # ---- messages ----------------------------------------------------------------------------------------------------
 
-    def message(self, message: Message, columns: Sequence[Column], path: str, depth: int) -> Steps:
-        if depth > MAX_DEPTH:
-            raise SerializationError(f"column '{path[:200]}' is nested deeper than {MAX_DEPTH} levels")
+    def message(self, message: Message, columns: Sequence[Column], path: str) -> Steps:
         steps: Steps = []
         oneofs: dict[str, list[int]] = {}
         by_field = self._matched(message, columns, path)
@@ -78,7 +76,7 @@ class _Compiler:
                 self._missing(message, field, path)
                 continue
             number, kind = by_field[field.number]
-            own = self._field(field, number, kind, _join(path, kind.name), depth)
+            own = self._field(field, number, kind, _join(path, kind.name))
             if field.oneof and own:
                 # The second step of a wrapper reads its column.
                 oneofs.setdefault(field.oneof, []).append(len(steps) + (own[0].write == "wrapper"))
@@ -121,50 +119,50 @@ class _Compiler:
 
     # ---- fields ------------------------------------------------------------------------------------------------------
 
-    def _field(self, field: Field, child: int, kind: ArrowType, path: str, depth: int) -> Steps:
+    def _field(self, field: Field, child: int, kind: ArrowType, path: str) -> Steps:
         if _is_null(kind) and not field.required:
             return []
         if field.entry is not None:
-            return self._map(field, field.entry, child, kind, path, depth)
+            return self._map(field, field.entry, child, kind, path)
         if field.repeated:
-            return self._repeated(field, child, kind, path, depth)
-        return self._value(field, child, kind, path, depth)
+            return self._repeated(field, child, kind, path)
+        return self._value(field, child, kind, path)
 
-    def _repeated(self, field: Field, child: int, kind: ArrowType, path: str, depth: int) -> Steps:
+    def _repeated(self, field: Field, child: int, kind: ArrowType, path: str) -> Steps:
         values = kind.dictionary or kind
         items = width(values) if values.format.startswith("+w:") else None
         if len(values.children) != 1 or not (values.format in LISTS or items is not None):
             raise _mismatch(field, kind, path, "give a list")
         tag = _tag(field.number, _BYTES) if field.packed else b""
         item = replace(field, repeated=False, required=True, presence=True)
-        parts = self._value(item, 0, values.children[0], f"{path}[]", depth + 1)
+        parts = self._value(item, 0, values.children[0], f"{path}[]")
         if field.packed:
             parts[0] = parts[0]._replace(tag=b"")
         read, write = "list" if items is None else "fixed_list", "packed" if field.packed else "array"
         return [_step(field, read, write, child, kind, path, parts)._replace(width=items or 0, tag=tag), *parts]
 
-    def _map(self, field: Field, entry: Message, child: int, kind: ArrowType, path: str, depth: int) -> Steps:
+    def _map(self, field: Field, entry: Message, child: int, kind: ArrowType, path: str) -> Steps:
         values = kind.dictionary or kind
         if values.format != "+m" or not _has_entries(values) or [f.number for f in entry.fields] != [1, 2]:
             raise _mismatch(field, kind, path, "give a map")
         # Each entry has both its key and its value, also where they are zeros.
         fields = [replace(part, required=True, presence=True) for part in entry.fields]
         key, value = values.children[0].children
-        parts = self._value(fields[0], 0, key, f"{path}{{key}}", depth + 1)
-        parts += self._value(fields[1], 1, value, f"{path}{{}}", depth + 1)
+        parts = self._value(fields[0], 0, key, f"{path}{{key}}")
+        parts += self._value(fields[1], 1, value, f"{path}{{}}")
         return [_step(field, "map", "map", child, kind, path, parts), *parts]
 
-    def _value(self, field: Field, child: int, kind: ArrowType, path: str, depth: int) -> Steps:
+    def _value(self, field: Field, child: int, kind: ArrowType, path: str) -> Steps:
         """The steps of a field that is neither repeated nor a map."""
         values, message = kind.dictionary or kind, field.target
         if _is_null(kind):
             return [_step(field, "null", "null", child, kind, path, [])]
         if isinstance(message, Message) and field.type == "message":
             if values.format == "+s":
-                parts = self.message(message, list(enumerate(values.children)), path, depth + 1)
+                parts = self.message(message, list(enumerate(values.children)), path)
                 return [_step(field, "struct", "record", child, kind, path, parts), *parts]
             if message.name in WRAPPERS and len(message.fields) == 1:
-                parts = self._value(message.fields[0], child, kind, path, depth + 1)
+                parts = self._value(message.fields[0], child, kind, path)
                 return [_step(field, "nothing", "wrapper", child, kind, path, parts), *parts]
         fit = leaf(field, values) if field.type != "group" else None
         if fit is None:

@@ -1,12 +1,13 @@
-"""Reads descriptors, which are Protobuf messages themselves, without a package: google/protobuf/descriptor.proto.
+"""Reads descriptors, which are Protobuf messages themselves, without a package.
 
-FileDescriptorSet: file=1
-FileDescriptorProto: name=1 package=2 dependency=3 message_type=4 enum_type=5 options=8 syntax=12 edition=14
-DescriptorProto: name=1 field=2 nested_type=3 enum_type=4 options=7 oneof_decl=8
-FieldDescriptorProto: name=1 number=3 label=4 type=5 type_name=6 options=8 oneof_index=9 json_name=10
-    proto3_optional=17
-EnumDescriptorProto: name=1 value=2 options=3 | EnumValueDescriptorProto: name=1 number=2
-OneofDescriptorProto: name=1 options=2
+    FileDescriptorSet: file=1
+    FileDescriptorProto: name=1 package=2 dependency=3 message_type=4 enum_type=5 options=8 syntax=12 edition=14
+    DescriptorProto: name=1 field=2 nested_type=3 enum_type=4 options=7 oneof_decl=8
+    FieldDescriptorProto: name=1 number=3 label=4 type=5 type_name=6 options=8 oneof_index=9 json_name=10
+    EnumDescriptorProto: name=1 value=2 options=3 | EnumValueDescriptorProto: name=1 number=2
+    OneofDescriptorProto: name=1
+
+google/protobuf/descriptor.proto has them with all their fields.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from kafkabuf.formats.symbols import symbol_table
 
 _INT32, _INT64 = (-(2**31), 2**31 - 1), (INT64_MIN, INT64_MAX)
 _UINT32, _UINT64 = (0, 2**32 - 1), (0, 2**64 - 1)
+_WIDTHS = {"fixed32": 4, "fixed64": 8}
 _DAY_S, _DAY_MS = 86_400, 86_400_000
 # From 0001-01-01 to 9999-12-31, and 10,000 years: the ranges of google.protobuf and google.type.
 _TIMESTAMP_S = (-62_135_596_800, 253_402_300_799)
@@ -29,6 +30,8 @@ WRAPPERS = frozenset(
 
 
 class Leaf(NamedTuple):
+    """A number's `to_width` is not 0 if Arrow's memory has it as Protobuf writes it."""
+
     read: str
     write: str
     arguments: dict[str, Any]  # the further fields of the Step
@@ -53,21 +56,22 @@ def _integer(write: str, limits: tuple[int, int], kind: ArrowType) -> Leaf | Non
     if kind.format not in INTEGERS:
         return None
     name, low, high = INTEGERS[kind.format]
+    copied = {"to_width": _WIDTHS.get(write, 0) if (low, high) == limits else 0}
     if name == "uint64" and limits == _UINT64:  # all values fit, and the reader gives them as an int64
-        return Leaf(name, write, {})
-    return Leaf(name, write, {"low": max(low, limits[0]), "high": min(high, limits[1], INT64_MAX)})
+        return Leaf(name, write, copied)
+    return Leaf(name, write, copied | {"low": max(low, limits[0]), "high": min(high, limits[1], INT64_MAX)})
 
 
 def _double(kind: ArrowType) -> Leaf | None:
     """Only what loses nothing: an int64 needs a cast by the user."""
     if kind.format in REALS:
-        return Leaf(REALS[kind.format], "double", {})
+        return Leaf(REALS[kind.format], "double", {"to_width": 8 if kind.format == "g" else 0})
     return Leaf(INTEGERS[kind.format][0], "double", {}) if kind.format in tuple("csCSiI") else None
 
 
 def _float(kind: ArrowType) -> Leaf | None:
     if kind.format in ("e", "f"):
-        return Leaf(REALS[kind.format], "float", {})
+        return Leaf(REALS[kind.format], "float", {"to_width": 4 if kind.format == "f" else 0})
     return Leaf(INTEGERS[kind.format][0], "float", {}) if kind.format in tuple("csCS") else None
 
 

@@ -138,7 +138,10 @@ def _file_features(file: Parsed) -> Features:
 
 
 def _merged(features: Features, options: Parsed, number: int) -> Features:
-    """The features of a parent, and those of its part's options, whose field `number` they are."""
+    """A file's features, and those of its part's options, whose field `number` they are.
+
+    The features that matter here are a file's, an enum's or a field's: Protobuf refuses them elsewhere.
+    """
     own = options.message(number)
     return features | {name: value for name in _FEATURES if (value := own.number(name))}
 
@@ -146,9 +149,8 @@ def _merged(features: Features, options: Parsed, number: int) -> Features:
 def _messages(message: Parsed, scope: str, features: Features, file: str, path: tuple[int, ...]) -> Iterator[_Type]:
     if len(path) > MAX_DEPTH:
         raise ConfigError(f"the messages of {file} are nested deeper than {MAX_DEPTH} levels")
-    name, options = _join(scope, message.text(1)), message.message(7)
-    features = _merged(features, options, 12)
-    yield _Type(message, name, features, Message(name, path, file, bool(options.number(7))))
+    name = _join(scope, message.text(1))
+    yield _Type(message, name, features, Message(name, path, file, bool(message.message(7).number(7))))
     for enum in message.messages(4):
         yield _enum(enum, name, features)
     for index, nested in enumerate(message.messages(3)):
@@ -180,7 +182,7 @@ def _field(parsed: Parsed, parent: _Type, oneofs: list[Parsed], types: dict[str,
     if not 0 < number <= _MAX_NUMBER:
         raise ConfigError(f"{where}: the number must be 1 to {_MAX_NUMBER}, found {number}")
     target = _target(parsed.text(6), parent.scope, types, where)
-    features, oneof = _field_features(parsed, parent, oneofs)
+    features = _merged(parent.features, parsed.message(8), 21)
     type_name = _type_name(parsed.number(5) or 0, target, where)
     if type_name == "message" and features[_MESSAGE_ENCODING] == _DELIMITED and not _in_map(parent, target):
         type_name = "group"
@@ -191,18 +193,18 @@ def _field(parsed: Parsed, parent: _Type, oneofs: list[Parsed], types: dict[str,
         packed=type_name not in UNPACKABLE and (features[_ENCODING] == _PACKED if packed is None else bool(packed)),
         required=label == _LABEL_REQUIRED or (not repeated and features[_PRESENCE] == _REQUIRED),
         presence=type_name == "message" or parsed.number(9) is not None or features[_PRESENCE] != _IMPLICIT,
-        oneof=oneof, target=target,
+        oneof=_oneof(parsed, parent, oneofs), target=target,
     )  # fmt: skip
 
 
-def _field_features(parsed: Parsed, parent: _Type, oneofs: list[Parsed]) -> tuple[Features, str]:
-    """The field's features, and the name of its oneof. That of a proto3 optional field is made by the compiler."""
-    index, features, name = parsed.number(9), parent.features, ""
-    if index is not None and not parsed.number(17):
-        if not 0 <= index < len(oneofs):
-            raise ConfigError(f"{parent.node} has no oneof {index}, which its field {parsed.text(1)} names")
-        features, name = _merged(features, oneofs[index].message(2), 1), oneofs[index].text(1)
-    return _merged(features, parsed.message(8), 21), name
+def _oneof(parsed: Parsed, parent: _Type, oneofs: list[Parsed]) -> str:
+    """The name of the field's oneof. A proto3 optional field is alone in a oneof that the compiler has made."""
+    index = parsed.number(9)
+    if index is None:
+        return ""
+    if not 0 <= index < len(oneofs):
+        raise ConfigError(f"{parent.node} has no oneof {index}, which its field {parsed.text(1)} names")
+    return oneofs[index].text(1)
 
 
 def _target(name: str, scope: str, types: dict[str, _Type], where: str) -> Enum | Message | None:

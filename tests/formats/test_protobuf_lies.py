@@ -121,6 +121,23 @@ def test_packed_list_of_countless_items_is_too_large() -> None:
     assert_whole(rig.pool)
 
 
+def test_packed_list_of_copied_items_is_bounded_too() -> None:
+    """The second list is a lie about its size, whose product with 8 bytes leaves 64 bits."""
+    message = row_class({"name": "d", "type": FieldProto.TYPE_DOUBLE, "label": REPEATED})
+    rows = pa.record_batch({"d": pa.array([[0.5] * 200_000], pa.large_list(pa.float64()))})
+
+    def lie(array: ArrowArray) -> None:
+        ints(child(array, 0), 1, ctypes.c_int64)[1] = 2**61
+        child(array, 0, 0).length = 2**61
+
+    for untrue in (lambda array: None, lie):
+        rig = Rig()
+        with Lying(rows, untrue) as data:
+            report = rig.producer.send_arrow(data, TOPIC, value_format=Protobuf(message))
+        assert isinstance(report.exception(0), RecordTooLargeError)
+        assert_whole(rig.pool)
+
+
 def test_list_of_countless_nulls_ends_at_the_first() -> None:
     def lie(array: ArrowArray) -> None:
         ints(child(array, 0), 1, ctypes.c_int64)[1] = 2**62

@@ -14,7 +14,7 @@ from tests.formats.protobuf_support import reread, tables
 
 
 @given(tables(), st.data())
-@settings(max_examples=effort(300), deadline=None)
+@settings(max_examples=effort(200), deadline=None)
 def test_any_table_becomes_the_bytes_that_protobuf_writes(
     drawn: tuple[Any, list[bytes], pa.RecordBatch], data: st.DataObject
 ) -> None:

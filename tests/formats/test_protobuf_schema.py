@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, struct_pb2, timesta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkabuf.errors import ConfigError
+from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats import Protobuf
 from kafkabuf.formats.protobuf_descriptor import files_in
 from kafkabuf.formats.protobuf_schema import Message, json_name, parse
@@ -98,10 +98,9 @@ def _expected(descriptor: Any) -> list[tuple[Any, ...]]:
     found = []
     for f in sorted(descriptor.fields, key=lambda field: field.number):
         target = f.message_type or f.enum_type
-        real = f.containing_oneof is not None and not f.containing_oneof.name.startswith("_")
         found.append((
             f.number, f.name, f.json_name, f.is_repeated, f.is_packed, f.is_required, f.is_repeated or f.has_presence,
-            f.containing_oneof.name if real else "", None if target is None else target.full_name,
+            f.containing_oneof.name if f.containing_oneof else "", None if target is None else target.full_name,
         ))  # fmt: skip
     return found
 
@@ -126,7 +125,7 @@ def test_syntax_decides_what_fields_do_not_say(syntax: str, closed: bool, packed
     assert (one.target.closed, many.packed, one.presence) == (closed, packed, presence)  # type: ignore[union-attr]
 
 
-def test_features_of_files_messages_and_oneofs_reach_their_fields() -> None:
+def test_features_of_files_reach_their_fields() -> None:
     features = descriptor_pb2.FeatureSet
     file = new_file(EDITIONS)
     file.options.features.field_presence = features.IMPLICIT
@@ -141,6 +140,23 @@ def test_features_of_files_messages_and_oneofs_reach_their_fields() -> None:
     assert message_class(file, "test.rows.Row")
 
 
+def test_map_is_no_group_in_a_file_of_groups() -> None:
+    file = new_file(EDITIONS)
+    file.options.features.message_encoding = descriptor_pb2.FeatureSet.DELIMITED
+    row = file.message_type.add(name="Row")
+    entry = row.nested_type.add(name="MEntry", options={"map_entry": True})
+    entry.field.add(name="key", number=1, label=OPTIONAL, **INT32)
+    entry.field.add(name="value", number=2, label=OPTIONAL, type=FieldProto.TYPE_MESSAGE, type_name=".test.rows.Row")
+    row.field.add(
+        name="m", number=1, label=FieldProto.LABEL_REPEATED, type=FieldProto.TYPE_MESSAGE,
+        type_name=".test.rows.Row.MEntry",
+    )  # fmt: skip
+    kind, inner = message_class(file, "test.rows.Row"), pa.map_(pa.int32(), pa.struct([("m", pa.null())]))
+    expected = kind()
+    expected.m[5].SetInParent()
+    assert Protobuf(kind).encode(pa.table({"m": pa.array([[(5, {})]], inner)})) == [expected.SerializeToString()]
+
+
 def test_unknown_edition_is_refused() -> None:
     file = new_file(EDITIONS)
     file.edition = descriptor_pb2.EDITION_99999_TEST_ONLY
@@ -150,6 +166,10 @@ def test_unknown_edition_is_refused() -> None:
 
 def test_names_without_dot_are_found_from_the_innermost_scope_on() -> None:
     file = nested_file()
+    file.message_type.add(name="B")
+    file.message_type[0].nested_type[0].field.add(name="around", number=2, label=OPTIONAL, type_name="B")
+    (_, around) = fields_of(file, "test.rows.First.A").fields
+    assert str(around.target) == "message test.rows.First.B"
     names = (("near", "A"), ("far", "Second.B"), ("full", "test.rows.Second.A"))
     for number, (name, type_name) in enumerate(names, 1):
         file.message_type[0].field.add(name=name, number=number, label=OPTIONAL, type_name=type_name)
@@ -293,6 +313,19 @@ def test_messages_nested_too_deep_are_refused() -> None:
         message = message.nested_type.add(name="N")
     with pytest.raises(ConfigError, match="deeper than 64 levels"):
         fields_of(file)
+
+
+@pytest.mark.parametrize("numbers", [[1], [2], [1, 2, 3], [1, 3]])
+def test_map_whose_entries_are_no_pairs_is_refused(numbers: list[int]) -> None:
+    file = new_file()
+    row = file.message_type.add(name="Row")
+    entry = row.nested_type.add(name="MEntry", options={"map_entry": True})
+    for number in numbers:
+        entry.field.add(name=f"f{number}", number=number, label=OPTIONAL, **INT32)
+    row.field.add(name="m", number=1, label=FieldProto.LABEL_REPEATED, type_name=".test.rows.Row.MEntry")
+    made = Protobuf.from_descriptor_set(set_of(file), "test.rows.Row")
+    with pytest.raises(SerializationError, match=r"column 'm' .* does not fit Protobuf's repeated message"):
+        made.encode(pa.record_batch({"m": pa.array([[(1, 2)]], pa.map_(pa.int32(), pa.int32()))}))
 
 
 def test_files_that_import_each_other_end() -> None:
