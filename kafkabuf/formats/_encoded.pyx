@@ -1,17 +1,25 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """encode() and schema_for() of a format: what it makes of Arrow data, without a producer."""
 
-from libc.stdint cimport int64_t
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcpy
+
+import numpy as np
 
 from kafkabuf._sealed cimport seal
 from kafkabuf.append._arrow cimport ArrowArray, ArrowSchema, check_table
 from kafkabuf.append._exported cimport visit_arrays, visit_schema
-from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, describe, new_encoder
+from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, RowEncoder, describe, new_encoder
 
 from kafkabuf.errors import RecordTooLargeError, SerializationError
 
 # The most bytes of a record's value: sizes are int32 on the wire.
 cdef int64_t LIMIT = 0x7FFFFFFF
+# Bytes that encode_batch() begins with, and the same for each row.
+cdef int64_t FIRST_ROOM = 1024
+cdef int64_t ROW_ROOM = 64
 
 
 cdef class Encoding:
@@ -53,6 +61,79 @@ cdef int encode_array(object visitor, ArrowSchema* schema, ArrowArray* array) ex
         else:
             raise encoding.encoder.refusal(first_row + row)
     return 0
+
+
+@cython.final
+cdef class EncodedRows:
+    """One call of encode_batch()."""
+
+seal(EncodedRows)
+
+
+def encode_batch(program, data):
+    """Encode each row of one Arrow struct array, also the rows behind a row that cannot be encoded.
+
+    Returns offsets, bytes, flags and errors, for an Arrow column of large_binary. Row n has the bytes from offsets[n]
+    to offsets[n + 1]. The flag of a row is 0 where it is Kafka's null, or has an error: `errors` is a dict from row to
+    SerializationError. Raises SerializationError where the array contradicts itself, or the program's types.
+    """
+    cdef EncodedRows made = EncodedRows.__new__(EncodedRows)
+    made.encoder = new_encoder(program, LIMIT)
+    made.errors = {}
+    visit_arrays(data, encode_rows, made, "encode_batch")
+    return made.offsets, made.encoded, made.valid, made.errors
+
+
+cdef int encode_rows(object visitor, ArrowSchema* schema, ArrowArray* array) except -1:
+    cdef EncodedRows made = visitor
+    cdef RowEncoder encoder = made.encoder
+    cdef int64_t row = 0, rows, used = 0, size = 0, room
+    cdef int64_t[::1] offsets
+    cdef uint8_t[::1] valid
+    cdef char* base
+    check_table(schema, array)
+    encoder.bind(schema, array)
+    rows = encoder.rows
+    made.offsets = offsets = np.zeros(rows + 1, np.int64)
+    made.valid = valid = np.ones(rows, np.uint8)
+    room = FIRST_ROOM + ROW_ROOM * rows
+    made.encoded = bytearray(room)
+    while True:
+        base = PyByteArray_AS_STRING(made.encoded)
+        with nogil:
+            while row < rows:
+                size = encoder.encode(row)
+                if size < ENCODED_NULL or size > room - used:
+                    break
+                if size >= 0:
+                    memcpy(base + used, encoder.out.base, <size_t>size)
+                    used += size
+                else:
+                    valid[row] = 0
+                row += 1
+                offsets[row] = used
+        if row == rows:
+            break
+        if size < 0:
+            made.errors[row] = error_of(encoder, size, row)
+            valid[row] = 0
+            row += 1
+            offsets[row] = used
+        else:  # the row is encoded again, with more room
+            room = max(2 * room, used + size)
+            PyByteArray_Resize(made.encoded, <Py_ssize_t>room)
+    PyByteArray_Resize(made.encoded, <Py_ssize_t>used)
+    return 0
+
+
+cdef object error_of(RowEncoder encoder, int64_t size, int64_t row):
+    """The error of a row. Raises what is no fault of the row."""
+    if size == ENCODED_TOO_LARGE:
+        return RecordTooLargeError(f"row {row}: the encoded row is larger than {LIMIT} bytes")
+    error = encoder.refusal(row)
+    if isinstance(error, MemoryError):
+        raise error
+    return error
 
 
 def bench_rows(format, data, int64_t rounds):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from kafkabuf.errors import ConfigError
 
 PREFIX = "kafka."
+REGISTRY_PREFIX = "schema.registry."
 BOOTSTRAP = "kafka.bootstrap.servers"
 # Spark gives the names in lower case. The values are the names as the documentation writes them.
 _OWN = {
@@ -22,6 +23,12 @@ _OWN = {
         "onRowError",
         "deadLetterTopic",
         "timestampColumn",
+        "valueFormat",
+        "valueSchema",
+        "keyFormat",
+        "keySchema",
+        "keyColumns",
+        "extraColumns",
         "driverCheck",
         "logReport",
     )
@@ -86,8 +93,10 @@ _CONSUMERS = frozenset(
     )
 )
 _REFUSED = {
-    "kafka.key.serializer": "the sink writes the bytes of the column: encode them with a Spark expression",
-    "kafka.value.serializer": "the sink writes the bytes of the column: encode them with a Spark expression",
+    "kafka.key.serializer": "a serializer needs Python objects, and the sink makes none of its rows: see option "
+    "'keyFormat', or encode the column with a Spark expression",
+    "kafka.value.serializer": "a serializer needs Python objects, and the sink makes none of its rows: see option "
+    "'valueFormat', or encode the column with a Spark expression",
     "kafka.interceptor.classes": "an interceptor needs Python objects, and the sink makes none of its rows",
     "kafka.partitioner.class": "a partitioner needs Python objects, and the sink makes none of its rows: add a column "
     "'partition'",
@@ -101,6 +110,11 @@ def check(names: Iterable[str]) -> None:
     for name in names:
         if name in _REFUSED:
             raise ConfigError(f"option '{name}' cannot be used: {_REFUSED[name]}")
+        if name.startswith(PREFIX + REGISTRY_PREFIX):
+            # As a setting of the producer it would go to the tasks, with the secrets of the registry.
+            raise ConfigError(f"option '{name}' cannot be used: write '{name.removeprefix(PREFIX)}'")
+        if name.startswith(REGISTRY_PREFIX):
+            continue  # format_options.py checks them
         # An unknown option is refused: a user who misspells the guarantee must not lose it.
         if not name.startswith(PREFIX) and name not in _OWN.keys() | _SPARKS | _SOURCES.keys():
             raise ConfigError(f"option '{name}' does not exist{_hint(name)} (give producer settings as 'kafka.<name>')")

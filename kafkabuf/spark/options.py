@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self, TypeVar
+from typing import Self
 
 from kafkabuf.errors import ConfigError
 from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 from kafkabuf.spark import option_names
+from kafkabuf.spark.choices import choice
+from kafkabuf.spark.format_options import FormatOptions
 from kafkabuf.spark.option_names import BOOTSTRAP
 
-Choice = TypeVar("Choice", bound=StrEnum)
 Settings = tuple[tuple[str, str], ...]
 
 
@@ -105,6 +105,7 @@ class SinkOptions:
     `atomic` that has the same name as a finished one writes nothing. With `at_least_once` it only labels the report.
     `timestamp_column` is the column that the option names, "" for no column, and None where the user left it out.
     `aligned` is no option: the number of partitions for which align() has shuffled the rows, None where it has not.
+    `formats` are the options of formats on the driver; None in the tasks, and where there are no such options.
     """
 
     topic: str | None
@@ -120,6 +121,7 @@ class SinkOptions:
     write_id: str | None = None
     timestamp_column: str | None = None
     aligned: int | None = None
+    formats: FormatOptions | None = None
 
     def sink_id_and_marker_topic(self) -> tuple[str, str]:
         """Only for a transactional guarantee: `parse` has checked that both are set."""
@@ -143,7 +145,7 @@ class SinkOptions:
             raise ConfigError(f"option '{BOOTSTRAP}' is required: .option('{BOOTSTRAP}', 'host:port,...'){advice}")
         settings = option_names.producer_settings(options)
         topic = _topic(options, "topic")
-        guarantee = _choice(Guarantee, "deliveryGuarantee", options.get("deliveryguarantee", Guarantee.AT_LEAST_ONCE))
+        guarantee = choice(Guarantee, "deliveryGuarantee", options.get("deliveryguarantee", Guarantee.AT_LEAST_ONCE))
         if guarantee.is_transactional:
             settings.setdefault("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
         _check_settings(settings, guarantee)
@@ -155,21 +157,12 @@ class SinkOptions:
             _marker_topic(_topic(options, "markerTopic"), topic, guarantee),
             *_on_row_error(options, guarantee),
             _driver_check(options, guarantee),
-            _choice(LogReport, "logReport", options.get("logreport", LogReport.BATCH)),
-            _choice(OnLostMarker, "onLostMarker", options.get("onlostmarker", OnLostMarker.FAIL)),
+            choice(LogReport, "logReport", options.get("logreport", LogReport.BATCH)),
+            choice(OnLostMarker, "onLostMarker", options.get("onlostmarker", OnLostMarker.FAIL)),
             _legal_id("writeId", options.get("writeid")),
             _timestamp_column(options.get("timestampcolumn")),
+            formats=FormatOptions.parse(options),
         )
-
-
-def _choice(kind: type[Choice], name: str, given: str) -> Choice:
-    try:
-        return kind(given.strip().lower())
-    except ValueError:
-        allowed = ", ".join(kind)
-        near = difflib.get_close_matches(given.lower(), list(kind), n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise ConfigError(f"option '{name}' is '{given}'; allowed: {allowed}{hint}") from None
 
 
 def _topic(options: Mapping[str, str], name: str) -> str | None:
@@ -190,7 +183,7 @@ def _timestamp_column(given: str | None) -> str | None:
 
 
 def _driver_check(options: Mapping[str, str], guarantee: Guarantee) -> bool:
-    check = _choice(DriverCheck, "driverCheck", options.get("drivercheck", DriverCheck.TRUE))
+    check = choice(DriverCheck, "driverCheck", options.get("drivercheck", DriverCheck.TRUE))
     if check is DriverCheck.FALSE and guarantee.is_transactional:
         raise ConfigError(
             f"option 'driverCheck' is 'false', but with deliveryGuarantee '{guarantee}' the driver must reach the "
@@ -241,7 +234,7 @@ def _marker_topic(given: str | None, topic: str | None, guarantee: Guarantee) ->
 
 
 def _on_row_error(options: Mapping[str, str], guarantee: Guarantee) -> tuple[OnRowError, str | None]:
-    policy = _choice(OnRowError, "onRowError", options.get("onrowerror", OnRowError.FAIL))
+    policy = choice(OnRowError, "onRowError", options.get("onrowerror", OnRowError.FAIL))
     topic = _topic(options, "deadLetterTopic")
     if policy is not OnRowError.DEAD_LETTER:
         if topic is not None:

@@ -19,7 +19,9 @@ from pyspark.sql.types import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-# Metadata of the columns `key` and `value`: align() has shuffled the rows for a topic with this number of partitions.
+
+    from kafkabuf.spark.format_options import FormatOptions
+# Metadata of columns: align() has shuffled the rows for a topic with this number of partitions.
 ALIGNED = "kafkabuf.aligned"
 
 
@@ -45,10 +47,11 @@ class _Column:
     accepts: Callable[[DataType], bool]
 
 
+_KEY = _Column("key", "string or binary", _is_text_or_bytes)
 _TIMESTAMP = _Column("timestamp", "timestamp", lambda found: isinstance(found, TimestampType))
 _COLUMNS = (
     _Column("value", "string or binary", _is_text_or_bytes),
-    _Column("key", "string or binary", _is_text_or_bytes),
+    _KEY,
     _Column("topic", "string", lambda found: isinstance(found, StringType)),
     _Column("partition", "int", lambda found: isinstance(found, IntegerType)),
     _Column("headers", "array<struct<key:string,value:binary>>", _is_headers),
@@ -56,18 +59,23 @@ _COLUMNS = (
 )
 
 
-def sink_columns(schema: StructType, topic: str | None, timestamp_column: str | None = None) -> tuple[str, ...]:
+def sink_columns(
+    schema: StructType, topic: str | None, timestamp_column: str | None = None, formats: FormatOptions | None = None
+) -> tuple[str, ...]:
     """Names of the columns to send, after `as_record`. With the option `topic` the column `topic` is ignored.
 
-    As in Spark's own sink, names must match exactly, and other columns are ignored. A ValueError names the column, the
+    As in Spark's own sink, names must match exactly, and other columns are ignored. What a format makes may have any
+    type: `value` and `key` are then columns that a task makes (encoded_rows.py). A ValueError names the column, the
     type it has and the types allowed. For `timestamp_column` see SinkOptions.
     """
     names = schema.fieldNames()
-    if "value" not in names:
-        raise ValueError(f"column 'value' (string or binary) is required; {_found(names, 'value')}")
+    made = () if formats is None else _made_columns(schema, formats)
+    if "value" not in (*names, *made):
+        found = _found(names, "value")
+        raise ValueError(f"column 'value' (string or binary) is required; {found}. Option 'valueFormat' encodes others")
     if topic is None and "topic" not in names:
         raise ValueError(f"no topic: give .option('topic', ...) or a column 'topic' (string); {_found(names, 'topic')}")
-    wanted = {column.name: column for column in _COLUMNS if column.name in names}
+    wanted = {column.name: column for column in _COLUMNS if column.name in names and column.name not in made}
     if topic is not None:
         wanted.pop("topic", None)
     if timestamp_column is not None or ignored_timestamp(schema, timestamp_column):
@@ -78,17 +86,32 @@ def sink_columns(schema: StructType, topic: str | None, timestamp_column: str | 
             found = _found(names, timestamp_column)
             raise ValueError(f"option 'timestampColumn' is '{timestamp_column}', but there is no such column; {found}")
     for name, column in wanted.items():
-        if names.count(name) > 1:
-            raise ValueError(f"column '{name}' occurs {names.count(name)} times: keep one, drop the rest")
+        _check_once(name, names)
         _check_type(name, column, schema[name].dataType)
-    return tuple(column.name for column in wanted.values())
+    return (*made, *(column.name for column in wanted.values()))
+
+
+def _made_columns(schema: StructType, formats: FormatOptions) -> tuple[str, ...]:
+    """Which of `value` and `key` the tasks make, of columns that exist once."""
+    names = schema.fieldNames()
+    key = formats.key_columns or (("key",) if formats.key is not None else ())
+    value = () if formats.value is None else ("value",) if "value" in names else tuple(names)
+    for name in key:
+        if name not in names:
+            option = f"option 'keyColumns' is '{','.join(key)}'" if formats.key_columns else "option 'keyFormat' is set"
+            raise ValueError(f"{option}, but there is no column '{name}'; {_found(names, name)}")
+    for name in (*key, *value):
+        _check_once(name, names)
+    if key and formats.key is None:
+        _check_type(key[0], _KEY, schema[key[0]].dataType)
+    return (*(("value",) if value else ()), *(("key",) if key else ()))
 
 
 def aligned_partitions(schema: StructType) -> int | None:
     """The number of partitions for which align() has shuffled the rows; None where a column `partition` chooses."""
     if "partition" in schema.fieldNames():
         return None
-    found = (field.metadata.get(ALIGNED) for field in schema.fields if field.name in ("key", "value"))
+    found = (field.metadata.get(ALIGNED) for field in schema.fields)
     return next((int(partitions) for partitions in found if partitions is not None), None)
 
 
@@ -112,6 +135,11 @@ def as_record(batch: pa.RecordBatch, timestamp_column: str | None) -> pa.RecordB
     return batch.rename_columns([others.get(name, name) for name in batch.schema.names])
 
 
+def _check_once(name: str, names: list[str]) -> None:
+    if names.count(name) > 1:
+        raise ValueError(f"column '{name}' occurs {names.count(name)} times: keep one, drop the rest")
+
+
 def _check_type(name: str, column: _Column, found: DataType) -> None:
     if not column.accepts(found):
         hint = _hint(column.name, found)
@@ -122,7 +150,9 @@ def _hint(name: str, found: DataType) -> str:
     if name == "timestamp" and isinstance(found, TimestampNTZType):
         # To read it as UTC would shift the records of every user who means local time.
         return ": it has no time zone, so it names no instant; cast it to timestamp, which uses the session's time zone"
-    return ": cast it to string, or make JSON with to_json(struct(...))" if name in ("value", "key") else ""
+    if name == "key":
+        return ": cast it to string, or encode it with option 'keyFormat'"
+    return ": cast it to string, or encode it with option 'valueFormat'" if name == "value" else ""
 
 
 def _found(names: list[str], wanted: str) -> str:

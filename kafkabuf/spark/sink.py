@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from kafkabuf.errors import (
@@ -20,7 +20,8 @@ from kafkabuf.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkabuf.spark import heap, worker_socket
-from kafkabuf.spark.options import Guarantee, SinkOptions
+from kafkabuf.spark.options import Guarantee, Settings, SinkOptions
+from kafkabuf.spark.record_formats import RecordFormats
 from kafkabuf.spark.report import TaskReport
 from kafkabuf.spark.schema import aligned_partitions, as_record, sink_columns
 
@@ -42,17 +43,31 @@ class ArrowSink:
 
     options: SinkOptions
     columns: tuple[str, ...]
+    formats: RecordFormats | None = None
+    """How tasks make keys and values of columns."""
+    schema: StructType | None = field(default=None, repr=False)
+    """Of the DataFrame, until `with_formats` has compared it with the options of formats."""
 
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> Self:
         """The sink of a DataFrame with this schema. Raises what `sink_columns` raises."""
         heap.freeze()
-        columns, aligned = sink_columns(schema, options.topic, options.timestamp_column), aligned_partitions(schema)
-        return (
-            cls(options, columns)
-            if aligned is None
-            else cls(replace(options, aligned=aligned), (*columns, "partition"))
-        )
+        columns = sink_columns(schema, options.topic, options.timestamp_column, options.formats)
+        aligned = aligned_partitions(schema)
+        if aligned is not None:
+            options, columns = replace(options, aligned=aligned), (*columns, "partition")
+        return cls(options, columns, schema=None if options.formats is None else schema)
+
+    def with_formats(self) -> Self:
+        """What the tasks get: their formats have schemas, and the settings of the Schema Registry are gone.
+
+        Raises what `FormatOptions.resolved` raises.
+        """
+        options = self.options
+        if options.formats is None or self.schema is None:
+            return self
+        formats = options.formats.resolved(self.schema, options.topic, _max_block_seconds(options.producer))
+        return replace(self, options=replace(options, formats=None), formats=formats, schema=None)
 
     def delivery(self) -> Delivery[Any]:
         """The guarantee of this write."""
@@ -78,11 +93,19 @@ class ArrowSink:
         """
         heap.freeze()
         worker_socket.acknowledge()
-        records = (as_record(batch, self.options.timestamp_column) for batch in batches)
         try:
-            return self.delivery().send(self._placed(records), begun)
+            return self.delivery().send(self._placed(self._records(batches)), begun)
         except KafkaError as error:
             raise explained(error, self.options) from None
+
+    def _records(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        timestamp_column = self.options.timestamp_column
+        if self.formats is None:
+            return (as_record(batch, timestamp_column) for batch in batches)
+        # Imported late: it loads an extension.
+        from kafkabuf.spark import encoded_rows
+
+        return encoded_rows.encoded(batches, self.formats, timestamp_column)
 
     def _placed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.options.aligned is None:
@@ -100,6 +123,12 @@ class ArrowSink:
             self.delivery().commit(reports, batch_id, begun)
         except KafkaError as error:
             raise explained(error, self.options) from None
+
+
+def _max_block_seconds(settings: Settings) -> float:
+    from kafkabuf.config import ProducerConfig  # late: see options.py
+
+    return ProducerConfig.from_mapping(dict(settings)).max_block_ms / 1000
 
 
 def explained(error: KafkaError, options: SinkOptions) -> KafkaError:

@@ -30,6 +30,7 @@ from kafkabuf.spark.limits import TopicLimits
 from kafkabuf.spark.numbered import Int64Array, NumberedRows, joined
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.place import TaskAttempt
+from kafkabuf.spark.record_formats import unencodable
 from kafkabuf.spark.refusals import Refusals
 from kafkabuf.spark.report import CHECKSUMS, TaskReport
 from kafkabuf.spark.rows import ROW_ERRORS
@@ -88,7 +89,7 @@ class Task:
         """Send every row and wait until all are acknowledged. Raises the first error that fails the task."""
         for batch in batches:
             if batch.num_rows:
-                self._send(self._suspects.hold_back(self._admitted(batch.select(self._columns))))
+                self._send(self._suspects.hold_back(self._admitted(batch)))
             self._await_reports(MAX_OPEN_REPORTS)
             if len(self._waiting) >= MAX_WAITING_PIECES or sum(map(len, self._waiting)) >= ROWS_SENT_AGAIN_TOGETHER:
                 self._send_waiting()
@@ -147,11 +148,12 @@ class Task:
     # ---- sending -----------------------------------------------------------------------------------------------------
 
     def _admitted(self, batch: pa.RecordBatch) -> NumberedRows:
-        """The batch without the rows that are outside of the topic's limits."""
-        rows = NumberedRows(batch, np.arange(self._next_row, self._next_row + batch.num_rows))
+        """The batch without the rows that cannot be encoded, or that are outside of the topic's limits."""
+        rows = NumberedRows(batch.select(self._columns), np.arange(self._next_row, self._next_row + batch.num_rows))
         self._next_row += batch.num_rows
-        refused = {} if self._limits is None else self._limits.judge(batch)
-        for place, error in refused.items():
+        refused = {} if self._limits is None else self._limits.judge(rows.batch)
+        refused |= unencodable(batch)
+        for place, error in sorted(refused.items()):
             self._refusals.refuse(rows, place, error)
         if len(refused) == len(rows):
             return rows.slice(0, 0)

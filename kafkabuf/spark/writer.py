@@ -62,6 +62,7 @@ class _Writer:
 
     def _begin(self) -> Any:
         try:
+            self.sink = self.sink.with_formats()
             return self.sink.delivery().begin(is_stream=self.is_stream)
         except KafkaError as error:
             raise NotBegunError(str(error)) from None

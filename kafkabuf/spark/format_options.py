@@ -1,0 +1,184 @@
+"""Options of formats: `valueFormat` and `keyFormat` with what belongs to them, and `schema.registry.*`.
+
+The driver parses them, and resolves them once for a write or a micro-batch: it derives a schema that the user has not
+given, and asks the Schema Registry. The tasks get the result (record_formats.py), and none of the registry's settings.
+
+This file loads no extension until a write has a format: the driver imports it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal
+
+from kafkabuf.errors import ConfigError
+from kafkabuf.spark.choices import choice
+from kafkabuf.spark.option_names import REGISTRY_PREFIX
+from kafkabuf.spark.record_formats import RecordFormats, key_argument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from kafkabuf.formats.format import Format, ResolvedFormat, Source
+    from kafkabuf.formats.registry import SchemaRegistry
+
+Settings = tuple[tuple[str, str], ...]
+Field = Literal["key", "value"]
+
+
+class FormatName(StrEnum):
+    """What `valueFormat` and `keyFormat` may name."""
+
+    RAW = "raw"
+    AVRO = "avro"
+
+
+class ExtraColumns(StrEnum):
+    """What happens to a column for which the schema has no field."""
+
+    ERROR = "error"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """Checked options of formats. Without a format a key or value is a column of text or bytes, as it is.
+
+    `key_columns` are the columns that make the key, none for the column `key`. `registry` holds the settings of the
+    Schema Registry, with its secrets: the repr leaves it out, and no task gets it.
+    """
+
+    value: Format | None
+    key: Format | None
+    key_columns: tuple[str, ...] = ()
+    registry: Settings = field(default=(), repr=False)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> FormatOptions | None:
+        """None where no option is about formats. Raises ConfigError. Spark gives the names in lower case."""
+        value, key, key_columns = _format(options, "value"), _format(options, "key"), _key_columns(options)
+        registry = tuple(sorted(item for item in options.items() if item[0].startswith(REGISTRY_PREFIX)))
+        if len(key_columns) > 1 and key is None:
+            raise ConfigError(
+                f"option 'keyColumns' names {len(key_columns)} columns, which need a keyFormat: set option 'keyFormat' "
+                "to 'avro', or name one column of text or bytes"
+            )
+        _check_extra_columns(options, value, key)
+        if registry:
+            _check_registry(options, registry, value, key)
+        if value is None and key is None and not key_columns:
+            return None
+        return cls(value, key, key_columns, registry)
+
+    def resolved(self, schema: StructType, topic: str | None, timeout: float) -> RecordFormats:
+        """What the tasks need to encode rows of this schema. Asks the registry for at most `timeout` seconds a field.
+
+        Raises SerializationError where columns and schema do not fit, and the errors of SchemaRegistry.resolve().
+        """
+        from kafkabuf.formats._encoded import columns_of
+        from kafkabuf.formats.plan import Formats
+
+        arguments = Formats(self.value, self.key, key_argument(self.key_columns))
+        sources = arguments.sources(columns_of(arrow_schema(schema)))
+        return RecordFormats(
+            self._resolved("value", self.value, sources.value, topic, timeout),
+            self._resolved("key", self.key, sources.key, topic, timeout),
+            self.key_columns,
+        )
+
+    def _resolved(
+        self, name: Field, format: Format | None, source: Source | None, topic: str | None, timeout: float
+    ) -> ResolvedFormat | None:
+        from kafkabuf.formats.format import ResolvedFormat
+
+        if format is None or source is None:
+            return None
+        if self.registry:
+            from kafkabuf.formats.registry.resolving import resolve_format
+
+            assert topic is not None  # `parse` has checked it
+            return resolve_format(_registry(self.registry), format, topic, name, source, timeout)
+        format.program(source)  # raises the error of columns that do not fit
+        # Each task gets the driver's schema: that of its own Arrow data may differ in what is nullable.
+        return ResolvedFormat(format.with_schema(format.schema_text(source), b""), None)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The schema of the Arrow data that a task gets for a DataFrame with this schema."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # PySpark 4.0 has no argument for the zone, and takes UTC. Without a zone a timestamp would not be an instant.
+    zoned: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zoned)
+
+
+@functools.lru_cache(16)
+def _registry(settings: Settings) -> SchemaRegistry:
+    """One registry for all micro-batches in this Python worker: it remembers what it was told."""
+    from kafkabuf.formats.registry import SchemaRegistry
+
+    return SchemaRegistry(dict(settings))
+
+
+# ---- parsing ---------------------------------------------------------------------------------------------------------
+
+
+def _format(options: Mapping[str, str], name: Field) -> Format | None:
+    kind = choice(FormatName, f"{name}Format", options.get(f"{name}format", FormatName.RAW))
+    schema = options.get(f"{name}schema")
+    if kind is FormatName.RAW:
+        if schema is not None:
+            raise ConfigError(f"option '{name}Schema' needs a format: set option '{name}Format' to 'avro'")
+        return None
+    return _avro(name, schema, _extra_columns(options))
+
+
+def _avro(name: Field, schema: str | None, extra_columns: ExtraColumns) -> Format:
+    from kafkabuf.formats import Avro  # late: it loads an extension
+
+    try:
+        return Avro(schema, extra_columns=extra_columns.value)
+    except ConfigError as error:
+        raise ConfigError(f"option '{name}Schema': {error}") from None
+
+
+def _extra_columns(options: Mapping[str, str]) -> ExtraColumns:
+    return choice(ExtraColumns, "extraColumns", options.get("extracolumns", ExtraColumns.ERROR))
+
+
+def _check_extra_columns(options: Mapping[str, str], value: Format | None, key: Format | None) -> None:
+    if "extracolumns" in options and value is None and key is None:
+        raise ConfigError("option 'extraColumns' needs a format: set option 'valueFormat' to 'avro'")
+
+
+def _key_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    given = options.get("keycolumns")
+    if given is None:
+        return ()
+    names = tuple(name.strip() for name in given.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise ConfigError(
+            f"option 'keyColumns' is '{given}': name one column, or several different ones between commas"
+        )
+    return names
+
+
+def _check_registry(options: Mapping[str, str], registry: Settings, value: Format | None, key: Format | None) -> None:
+    from kafkabuf.formats.registry.settings import RegistrySettings  # late: few writes have a registry
+
+    if value is None and key is None:
+        raise ConfigError("the options 'schema.registry.*' need a format: set option 'valueFormat' to 'avro'")
+    if not options.get("topic", "").strip():
+        raise ConfigError(
+            "with a Schema Registry the driver must know the topic: name it with .option('topic', ...), and write each "
+            "topic of its own where rows have a column 'topic'"
+        )
+    try:
+        RegistrySettings(dict(registry))
+    except ConfigError as error:
+        raise ConfigError(f"among the options 'schema.registry.*': {error}") from None
