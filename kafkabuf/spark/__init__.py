@@ -60,11 +60,11 @@ def partition_for(key: Column, partitions: int) -> Column:
     return alignment.partition_for(key, partitions)
 
 
-def align(frame: DataFrame, partitions: int) -> DataFrame:
+def align(frame: DataFrame, partitions: int, options: Mapping[str, str] | None = None) -> DataFrame:
     """The rows, shuffled so that one task writes each Kafka partition: see alignment.py."""
     from kafkabuf.spark import alignment
 
-    return alignment.align(frame, partitions)
+    return alignment.align(frame, partitions, options)
 
 
 def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.0) -> Verification:

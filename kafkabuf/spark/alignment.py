@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from kafkabuf.spark.schema import ALIGNED
+from kafkabuf.errors import ConfigError
+from kafkabuf.spark.format_options import FormatOptions, key_rule
+from kafkabuf.spark.option_names import producer_settings
+from kafkabuf.spark.options import max_block_seconds
+from kafkabuf.spark.record_formats import RecordFormats
+from kafkabuf.spark.schema import ALIGNED, ALIGNED_BY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -57,29 +64,88 @@ def _partition_of_key(partitions: int) -> Any:
     return choose
 
 
-def align(frame: DataFrame, partitions: int) -> DataFrame:
+def align(frame: DataFrame, partitions: int, options: Mapping[str, str] | None = None) -> DataFrame:
     """The rows, shuffled so that one task writes each Kafka partition.
 
     deliveryGuarantee 'atomic' needs this. `partitions` is the number of partitions of the topic. The key chooses the
     partition, and rows without a key are spread by their value. A column `partition` that exists chooses instead, and
-    is kept. Else the metadata of `key` and `value` tell the sink that task n writes partition n. PySpark 4.0 cannot
-    send partition n to task n: there the frame gets a column `partition`. Warns where spark.speculation is true.
+    is kept. Else the metadata of columns tell the sink that task n writes partition n. PySpark 4.0 cannot send
+    partition n to task n: there the frame gets a column `partition`. Warns where spark.speculation is true.
+
+    `options` are those of the write, where they say what the key is: `keyColumns` and `keyFormat`. The encoded key
+    chooses the partition. So the Schema Registry of the options is asked. Raises ConfigError for wrong options.
     """
     if speculates(frame):
         warnings.warn(f"{SPECULATION}, and align() is for such writes", stacklevel=3)
     given = "partition" in frame.columns
     if not given:
-        spread = F.pmod(F.xxhash64(F.col("value")), F.lit(partitions)).cast("int")
-        chosen = F.coalesce(partition_for(F.col("key"), partitions), spread) if "key" in frame.columns else spread
-        frame = frame.withColumn("partition", chosen)
+        spread = F.pmod(F.xxhash64(*_values(frame)), F.lit(partitions)).cast("int")
+        by_key = _partition_of_the_key(frame, partitions, options or {})
+        frame = frame.withColumn("partition", spread if by_key is None else F.coalesce(by_key, spread))
     if not hasattr(frame, "repartitionById"):  # PySpark 4.0: by a hash of the partition
         return frame.repartition(partitions, F.col("partition"))
     frame = frame.repartitionById(partitions, F.col("partition"))
-    return frame if given else _tagged(frame.drop("partition"), partitions)
+    return frame if given else _tagged(frame.drop("partition"), partitions, key_rule(options or {}))
 
 
-def _tagged(frame: DataFrame, partitions: int) -> DataFrame:
-    """The frame whose key and value say that task n has the rows of partition n: the user may replace one of them."""
-    for name in {"key", "value"} & set(frame.columns):
-        frame = frame.withMetadata(name, {**frame.schema[name].metadata, ALIGNED: partitions})
-    return frame
+def _tagged(frame: DataFrame, partitions: int, rule: str) -> DataFrame:
+    """The frame whose key and value say that task n has the rows of partition n: the user may replace one of them.
+
+    A frame without `value` says so in each column.
+    """
+    tags = {ALIGNED: partitions, ALIGNED_BY: rule} if rule else {ALIGNED: partitions}
+    tagged = {"key", "value"} if "value" in frame.columns else set(frame.columns)
+    columns = (
+        F.col(_quoted(field.name)).alias(field.name, metadata={**field.metadata, **tags})
+        if field.name in tagged
+        else F.col(_quoted(field.name))
+        for field in frame.schema.fields
+    )
+    return frame.select(*columns)
+
+
+def _values(frame: DataFrame) -> list[Column]:
+    """The columns by whose values rows without a key are spread. Spark hashes no map."""
+    names = ["value"] if "value" in frame.columns else frame.columns
+    return [F.col(_quoted(name)) for name in names if "map<" not in frame.schema[name].dataType.simpleString()]
+
+
+def _partition_of_the_key(frame: DataFrame, partitions: int, options: Mapping[str, str]) -> Column | None:
+    """An int column; None where rows have no key."""
+    given = {name.lower(): value for name, value in options.items()}
+    formats = FormatOptions.parse(given)
+    names = ["key"] if formats is None or not formats.key_columns else list(formats.key_columns)
+    if formats is None or formats.key is None:
+        return partition_for(F.col(_quoted(names[0])), partitions) if names[0] in frame.columns else None
+    if not hasattr(F, "arrow_udf"):
+        raise ConfigError(
+            "PySpark 4.0 cannot align rows by an encoded key: use PySpark 4.1 or newer, or add a column 'partition'"
+        )
+    keys = frame.select(*(F.col(_quoted(name)) for name in names)).schema
+    topic, timeout = given.get("topic", "").strip() or None, max_block_seconds(producer_settings(given))
+    resolved = replace(formats, value=None).resolved(keys, topic, timeout)
+    choose = F.arrow_udf(_partitions_of_encoded(resolved, partitions), "int")
+    column: Column = choose(F.struct(*(F.col(_quoted(name)) for name in names)))
+    return column
+
+
+def _partitions_of_encoded(formats: RecordFormats, partitions: int) -> Any:
+    def choose(keys: pa.Array) -> pa.Array:
+        from kafkabuf.append._columns import partitions_of
+        from kafkabuf.spark.encoded_rows import RowEncoder
+        from kafkabuf.spark.record_formats import unencodable
+
+        rows = pa.RecordBatch.from_struct_array(keys)
+        made = RowEncoder(formats, rows.schema).records(rows, None)
+        found = partitions_of(made.append_column("value", made.column("key")), partitions)
+        # The write refuses a row whose key cannot be encoded, wherever the row goes.
+        found[list(unencodable(made))] = -1
+        return pa.array(found, pa.int32(), mask=found < 0)
+
+    # Spark reads the annotations, and takes no strings for types.
+    choose.__annotations__ = {"keys": pa.Array, "return": pa.Array}
+    return choose
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
-from kafkabuf.errors import ConfigError
+from pyspark.sql.types import StructType
+
+from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.spark.choices import choice
 from kafkabuf.spark.option_names import REGISTRY_PREFIX
 from kafkabuf.spark.record_formats import RecordFormats, key_argument
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
     from kafkabuf.formats.format import Format, ResolvedFormat, Source
     from kafkabuf.formats.registry import SchemaRegistry
@@ -108,13 +109,35 @@ class FormatOptions:
         return ResolvedFormat(format.with_schema(format.schema_text(source), b""), None)
 
 
+def key_rule(options: Mapping[str, str]) -> str:
+    """The options that say what the key is, as a text; "" where the column `key` is, as it is.
+
+    Names and values are compared as they were given: `align` and the write need the same options.
+    """
+    given = {name.lower(): value.strip() for name, value in options.items()}
+    is_raw = given.get("keyformat", FormatName.RAW).lower() == FormatName.RAW
+    names = ["keycolumns"] if is_raw else ["keycolumns", "keyformat", "keyschema"]
+    return ", ".join(f"{name} {given[name]}" for name in names if name in given)
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The schema of the Arrow data that a task gets for a DataFrame with this schema."""
+    """The schema of the Arrow data that a task gets for a DataFrame with this schema.
+
+    Raises SerializationError for a column that Spark cannot turn into Arrow.
+    """
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
     # PySpark 4.0 has no argument for the zone, and takes UTC. Without a zone a timestamp would not be an instant.
     zoned: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(schema, **zoned)
+    fields = []
+    for column in schema.fields:
+        try:
+            fields += to_arrow_schema(StructType([column]), **zoned)
+        except PySparkException as error:
+            raise SerializationError(f"column '{column.name}': {error}: cast the column, or drop it") from None
+    return pa.schema(fields)
 
 
 @functools.lru_cache(16)

@@ -93,10 +93,10 @@ _CONSUMERS = frozenset(
     )
 )
 _REFUSED = {
-    "kafka.key.serializer": "a serializer needs Python objects, and the sink makes none of its rows: see option "
-    "'keyFormat', or encode the column with a Spark expression",
-    "kafka.value.serializer": "a serializer needs Python objects, and the sink makes none of its rows: see option "
-    "'valueFormat', or encode the column with a Spark expression",
+    "kafka.key.serializer": "the sink writes the bytes of the column: encode rows with option 'keyFormat', or the "
+    "column with a Spark expression",
+    "kafka.value.serializer": "the sink writes the bytes of the column: encode rows with option 'valueFormat', or the "
+    "column with a Spark expression",
     "kafka.interceptor.classes": "an interceptor needs Python objects, and the sink makes none of its rows",
     "kafka.partitioner.class": "a partitioner needs Python objects, and the sink makes none of its rows: add a column "
     "'partition'",

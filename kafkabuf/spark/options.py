@@ -12,7 +12,7 @@ from kafkabuf.errors import ConfigError
 from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 from kafkabuf.spark import option_names
 from kafkabuf.spark.choices import choice
-from kafkabuf.spark.format_options import FormatOptions
+from kafkabuf.spark.format_options import FormatOptions, key_rule
 from kafkabuf.spark.option_names import BOOTSTRAP
 
 Settings = tuple[tuple[str, str], ...]
@@ -106,6 +106,7 @@ class SinkOptions:
     `timestamp_column` is the column that the option names, "" for no column, and None where the user left it out.
     `aligned` is no option: the number of partitions for which align() has shuffled the rows, None where it has not.
     `formats` are the options of formats on the driver; None in the tasks, and where there are no such options.
+    `key_rule` is a text of the options that say what the key is.
     """
 
     topic: str | None
@@ -122,6 +123,7 @@ class SinkOptions:
     timestamp_column: str | None = None
     aligned: int | None = None
     formats: FormatOptions | None = None
+    key_rule: str = ""
 
     def sink_id_and_marker_topic(self) -> tuple[str, str]:
         """Only for a transactional guarantee: `parse` has checked that both are set."""
@@ -162,6 +164,7 @@ class SinkOptions:
             _legal_id("writeId", options.get("writeid")),
             _timestamp_column(options.get("timestampcolumn")),
             formats=FormatOptions.parse(options),
+            key_rule=key_rule(options),
         )
 
 
@@ -202,6 +205,13 @@ def _check_settings(settings: Mapping[str, str], guarantee: Guarantee) -> None:
         ProducerConfig.from_mapping(settings)
     except ConfigError as error:
         raise ConfigError(f"among the options 'kafka.*': {error}") from None
+
+
+def max_block_seconds(settings: Mapping[str, str]) -> float:
+    """max.block.ms of these settings of the producer, which are checked."""
+    from kafkabuf.config import ProducerConfig  # late, as above
+
+    return ProducerConfig.from_mapping(settings).max_block_ms / 1000
 
 
 def _sink_id(given: str | None, guarantee: Guarantee) -> str | None:

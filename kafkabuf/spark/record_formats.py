@@ -29,6 +29,11 @@ class RecordFormats:
     key: ResolvedFormat | None
     key_columns: tuple[str, ...] = ()
 
+    @property
+    def has_headers(self) -> bool:
+        """Whether a header names a schema."""
+        return any(resolved is not None and resolved.header is not None for resolved in (self.value, self.key))
+
     def arguments(self) -> Formats:
         """The same as arguments of send_arrow(), which know the columns of key and value."""
         from kafkabuf.formats.plan import Formats  # late: it loads an extension

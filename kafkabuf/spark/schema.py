@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kafkabuf.spark.format_options import FormatOptions
 # Metadata of columns: align() has shuffled the rows for a topic with this number of partitions.
 ALIGNED = "kafkabuf.aligned"
+# The options that say what the key is, by which align() has shuffled the rows; missing without such options.
+ALIGNED_BY = "kafkabuf.aligned.by"
 
 
 def _is_text_or_bytes(found: DataType) -> bool:
@@ -113,6 +115,12 @@ def aligned_partitions(schema: StructType) -> int | None:
         return None
     found = (field.metadata.get(ALIGNED) for field in schema.fields)
     return next((int(partitions) for partitions in found if partitions is not None), None)
+
+
+def aligned_by(schema: StructType) -> str:
+    """The options that say what the key is, as align() was told them (format_options.py)."""
+    found = (field.metadata.get(ALIGNED_BY) for field in schema.fields)
+    return next((str(rule) for rule in found if rule is not None), "")
 
 
 def ignored_timestamp(schema: StructType, timestamp_column: str | None) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from kafkabuf.errors import (
+    ConfigError,
     FatalTransactionError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
@@ -20,10 +21,10 @@ from kafkabuf.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkabuf.spark import heap, worker_socket
-from kafkabuf.spark.options import Guarantee, Settings, SinkOptions
+from kafkabuf.spark.options import Guarantee, SinkOptions, max_block_seconds
 from kafkabuf.spark.record_formats import RecordFormats
 from kafkabuf.spark.report import TaskReport
-from kafkabuf.spark.schema import aligned_partitions, as_record, sink_columns
+from kafkabuf.spark.schema import aligned_by, aligned_partitions, as_record, sink_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,6 +56,11 @@ class ArrowSink:
         columns = sink_columns(schema, options.topic, options.timestamp_column, options.formats)
         aligned = aligned_partitions(schema)
         if aligned is not None:
+            if "key" in columns and aligned_by(schema) != options.key_rule:
+                raise ConfigError(
+                    "align() was not told how this write makes its keys, so that it has shuffled the rows by others: "
+                    "give it the same options keyColumns, keyFormat and keySchema: align(df, partitions, options)"
+                )
             options, columns = replace(options, aligned=aligned), (*columns, "partition")
         return cls(options, columns, schema=None if options.formats is None else schema)
 
@@ -66,8 +72,11 @@ class ArrowSink:
         options = self.options
         if options.formats is None or self.schema is None:
             return self
-        formats = options.formats.resolved(self.schema, options.topic, _max_block_seconds(options.producer))
-        return replace(self, options=replace(options, formats=None), formats=formats, schema=None)
+        formats = options.formats.resolved(self.schema, options.topic, max_block_seconds(dict(options.producer)))
+        made = ("headers",) if formats.has_headers and "headers" not in self.columns else ()
+        return replace(
+            self, options=replace(options, formats=None), columns=(*self.columns, *made), formats=formats, schema=None
+        )
 
     def delivery(self) -> Delivery[Any]:
         """The guarantee of this write."""
@@ -123,12 +132,6 @@ class ArrowSink:
             self.delivery().commit(reports, batch_id, begun)
         except KafkaError as error:
             raise explained(error, self.options) from None
-
-
-def _max_block_seconds(settings: Settings) -> float:
-    from kafkabuf.config import ProducerConfig  # late: see options.py
-
-    return ProducerConfig.from_mapping(dict(settings)).max_block_ms / 1000
 
 
 def explained(error: KafkaError, options: SinkOptions) -> KafkaError:
