@@ -7,7 +7,7 @@ pyspark and loads no extension: the tasks import the producer in the executors.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kafkabuf import extras
 from kafkabuf.errors import ConfigError
@@ -37,6 +37,7 @@ __all__ = [
     "last_report",
     "partition_for",
     "register",
+    "schema_for",
     "verify",
 ]
 
@@ -65,6 +66,17 @@ def align(frame: DataFrame, partitions: int, options: Mapping[str, str] | None =
     from kafkabuf.spark import alignment
 
     return alignment.align(frame, partitions, options)
+
+
+def schema_for(frame: DataFrame, options: Mapping[str, str], field: Literal["key", "value"] = "value") -> str:
+    """The schema, as text, with which a write of `frame` with `options` encodes its values, or its keys.
+
+    The given schema, or the schema that is derived from the columns. Asks no Schema Registry, which may know a newer
+    one. Raises ConfigError for wrong options and without a format, SerializationError for columns that do not fit.
+    """
+    from kafkabuf.spark import format_options
+
+    return format_options.schema_for(frame.schema, options, field)
 
 
 def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.0) -> Verification:

@@ -122,7 +122,9 @@ def _partition_of_the_key(frame: DataFrame, partitions: int, options: Mapping[st
             "PySpark 4.0 cannot align rows by an encoded key: use PySpark 4.1 or newer, or add a column 'partition'"
         )
     keys = frame.select(*(F.col(_quoted(name)) for name in names)).schema
-    topic, timeout = given.get("topic", "").strip() or None, max_block_seconds(producer_settings(given))
+    # The options need not name the brokers.
+    settings = {"bootstrap.servers": "localhost:9092", **producer_settings(given)}
+    topic, timeout = given.get("topic", "").strip() or None, max_block_seconds(settings)
     resolved = replace(formats, value=None).resolved(keys, topic, timeout)
     choose = F.arrow_udf(_partitions_of_encoded(resolved, partitions), "int")
     column: Column = choose(F.struct(*(F.col(_quoted(name)) for name in names)))

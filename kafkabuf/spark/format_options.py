@@ -120,6 +120,17 @@ def key_rule(options: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {given[name]}" for name in names if name in given)
 
 
+def schema_for(schema: StructType, options: Mapping[str, str], field: Field) -> str:
+    """See kafkabuf.spark.schema_for."""
+    formats = FormatOptions.parse(
+        {name.lower(): value for name, value in options.items() if not name.lower().startswith(REGISTRY_PREFIX)}
+    )
+    resolved = None if formats is None else getattr(formats.resolved(schema, None, 0.0), field)
+    if resolved is None or resolved.format.schema is None:
+        raise ConfigError(f"the options give the {field} no format with a schema: set option '{field}Format' to 'avro'")
+    return str(resolved.format.schema)
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The schema of the Arrow data that a task gets for a DataFrame with this schema.
 

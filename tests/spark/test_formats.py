@@ -616,3 +616,11 @@ def test_column_that_occurs_twice_is_refused() -> None:
     given = {"kafka.bootstrap.servers": "h:1", "topic": "t", **AVRO}
     with pytest.raises(ValueError, match="column 'a' occurs 2 times"):
         KafkabufDataSource(CaseInsensitiveDict(given)).writer(schema, False)
+
+
+def test_schema_of_a_write_is_known_without_the_registry() -> None:
+    options = {"valueFormat": "avro", "keyFormat": "avro", "keyColumns": "id", "schema.registry.url": "http://h:1"}
+    assert json.loads(format_options.schema_for(PLAIN, options, "value")) == PLAIN_AVRO
+    assert json.loads(format_options.schema_for(PLAIN, options, "key")) == "long"
+    with pytest.raises(ConfigError, match="set option 'keyFormat' to 'avro'"):
+        format_options.schema_for(PLAIN, {"valueFormat": "avro"}, "key")
