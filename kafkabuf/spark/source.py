@@ -25,7 +25,8 @@ class KafkabufDataSource(DataSource):
 
     Options: `kafka.bootstrap.servers` (required), any other producer setting as `kafka.<name>`, and `topic`, which
     takes precedence over the column `topic`. `deliveryGuarantee` is at_least_once, exactly_once (streams only) or
-    atomic; exactly_once and atomic need a `sinkId`. `onRowError` is fail, skip or dead_letter. See docs/spark.md.
+    atomic; exactly_once and atomic need a `sinkId`. `onRowError` is fail, skip or dead_letter. `valueFormat` and
+    `keyFormat` encode columns of any type. See docs/spark.md.
 
     Columns: `value` (required) and `key`, string or binary; `topic`, string; `partition`, int; `headers`,
     array<struct<key: string, value: binary>>; and `timestamp`, timestamp, which Spark's sink lacks (`timestampColumn`
