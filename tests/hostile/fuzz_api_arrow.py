@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from kafkabuf.formats import Avro
+from kafkabuf.formats import Avro, Json
 from rigs.arrow_abi import ArrowArray, ArrowSchema, Lying, _get_pointer
 from tests.append.arrow_support import HEADERS
 from tests.append.test_arrow_lies import LIES
@@ -239,7 +239,8 @@ _keys: Any = st.sampled_from([None, "key", "f0", "value", "more", ["f0"], ["f0",
 
 def _formatted(data: Any, schema: Any) -> st.SearchStrategy[tuple[Any, dict[str, Any]]]:
     """Data with formats. `schema` fits the data, or is None: then it is derived."""
-    fitting = st.sampled_from([Avro(), Avro(prefix=b"\0\0\0\0\1"), Avro(schema), Avro(schema, extra_columns="ignore")])
+    avro = [Avro(), Avro(prefix=b"\0\0\0\0\1"), Avro(schema), Avro(schema, extra_columns="ignore")]
+    fitting = st.sampled_from([*avro, Json(), Json(dialect="spark"), Json(dialect="spark", time_zone="Europe/Berlin")])
     formats = mostly(fitting | st.none(), st.sampled_from([Avro("long"), Avro(["null", "string"])]) | anything)
     named = {"value_format": formats, "key_format": formats, "key": mostly(_keys)}
     return st.tuples(st.just(data), st.fixed_dictionaries(named))
