@@ -15,6 +15,7 @@ MODULES = {
     "formats": "formats.avro",
     "formats-send": "formats.sending",
     "protobuf": "formats.protobuf",
+    "json": "formats.json_text",
     "transactions": "transactions.transactions",
     "latency": "sending.latency",
     "compression": "batches.compression",

@@ -19,7 +19,7 @@ from kafkabuf._records import MemoryRecordsBuilder, crc32, crc32c
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import SystemClock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.formats import Avro, Protobuf
+from kafkabuf.formats import Avro, Json, Protobuf
 from kafkabuf.formats.format import Format
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import Completion, NetworkClient, Request
@@ -311,6 +311,7 @@ KERNELS = {
     "send_arrow: value, key": Kernel(lambda: send_arrow(key=True), 5_000),
     "send_arrow: Avro of 8 columns": Kernel(lambda: send_formatted(Avro), 5_000),
     "send_arrow: Protobuf of 8 columns": Kernel(lambda: send_formatted(protobuf), 5_000),
+    "send_arrow: JSON of 8 columns": Kernel(lambda: send_formatted(Json), 5_000),
     "encode: magic 2": Kernel(lambda: encode(2), 500),
     "encode: magic 1": Kernel(lambda: encode(1), 500),
     "CRC-32C, 1 KiB": Kernel(lambda: checksum(crc32c), 256),
