@@ -8,11 +8,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, final
+from typing import Any, ClassVar, Literal, Self, final
 
-from kafkabuf.errors import ConfigError
+from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats.arrow_types import Column
-from kafkabuf.formats.format import Format
+from kafkabuf.formats.format import Format, Source, checked_prefix
 from kafkabuf.formats.program import Program
 from kafkabuf.formats.protobuf_compile import Rules, compile_column, compile_rows
 from kafkabuf.formats.protobuf_descriptor import descriptor_set, last_file, needed_files
@@ -30,13 +30,17 @@ class Protobuf(Format):
 
     Attributes:
         message: the full name of the message: package and name.
+        schema: the message's file as a Schema Registry takes it: the base64 of its FileDescriptorProto. What the file
+            imports is not part of it: the registry needs these files as references, but for those of google.
         descriptors: a FileDescriptorSet of the message's file and of what that imports.
         prefix: the bytes before each encoded value.
         extra_columns: what is done with a column, also of a struct, for which the message has no field.
         missing_columns: what is done with a field for which there is no column.
     """
 
+    kind: ClassVar[Literal["PROTOBUF"]] = "PROTOBUF"
     message: str
+    schema: str = field(repr=False)
     descriptors: bytes = field(repr=False)
     prefix: bytes
     extra_columns: Literal["error", "ignore"]
@@ -97,33 +101,48 @@ class Protobuf(Format):
         return made
 
     def _set(self, message: str, descriptors: bytes, prefix: bytes, extra_columns: str, missing_columns: str) -> None:
-        if not isinstance(prefix, bytes):
-            raise ConfigError(f"prefix must be bytes, found {type(prefix).__name__}")
         if extra_columns not in ("error", "ignore"):
             raise ConfigError(f"extra_columns must be 'error' or 'ignore', found {extra_columns!r}")
         if missing_columns not in ("unset", "error"):
             raise ConfigError(f"missing_columns must be 'unset' or 'error', found {missing_columns!r}")
         needed = needed_files(descriptors, _parsed(descriptors, message).file)
         for name, value in [
-            ("message", message), ("descriptors", needed), ("prefix", prefix), ("extra_columns", extra_columns),
-            ("missing_columns", missing_columns),
+            ("message", message), ("schema", _text(last_file(needed))), ("descriptors", needed),
+            ("prefix", checked_prefix(prefix)), ("extra_columns", extra_columns), ("missing_columns", missing_columns),
         ]:  # fmt: skip
             object.__setattr__(self, name, value)
 
-    # ---- for a Schema Registry ---------------------------------------------------------------------------------------
+    # ---- what a Schema Registry asks for -----------------------------------------------------------------------------
 
-    @property
-    def message_indexes(self) -> tuple[int, ...]:
-        """The path to the message in its file: its own index at the end, those of the messages around it before."""
-        return _parsed(self.descriptors, self.message).path
+    def schema_text(self, source: Source) -> str:
+        return self.schema
 
-    @property
-    def schema_text(self) -> str:
-        """The message's file as a Schema Registry takes it: the base64 of its FileDescriptorProto.
+    def record_name(self, schema: str) -> str | None:
+        return self.message
 
-        What the file imports is not part of it: the registry needs these files as references.
+    def message_indexes(self, schema: str | None = None) -> tuple[int, ...]:
+        """The path to the message in its file, or in the file of another schema: the framing names it.
+
+        Its own index is the last; those of the messages around it come before. Raises SerializationError for a schema
+        that is no descriptor, and ConfigError for one without the message.
         """
-        return base64.b64encode(last_file(self.descriptors)).decode()
+        if schema is None or schema == self.schema:
+            return _parsed(self.descriptors, self.message).path
+        return _parsed(self._descriptors_with(schema, ()), self.message).path
+
+    def with_schema(self, schema: str, prefix: bytes, references: Sequence[tuple[str, str]] = ()) -> Self:
+        return self.from_descriptor_set(
+            self.descriptors if schema == self.schema else self._descriptors_with(schema, references),
+            self.message,
+            prefix=prefix,
+            extra_columns=self.extra_columns,
+            missing_columns=self.missing_columns,
+        )
+
+    def _descriptors_with(self, schema: str, references: Sequence[tuple[str, str]]) -> bytes:
+        """Files of this format stand in for those that a registry does not store, such as google's own."""
+        files = [_file_of(text) for text in (schema, *(text for _, text in references))]
+        return descriptor_set(files) + self.descriptors
 
     # ---- what the encoder asks for -----------------------------------------------------------------------------------
 
@@ -139,6 +158,21 @@ class Protobuf(Format):
     @property
     def _rules(self) -> Rules:
         return Rules(self.extra_columns, self.missing_columns)
+
+
+def _text(file: bytes) -> str:
+    return base64.b64encode(file).decode()
+
+
+def _file_of(schema: str) -> bytes:
+    """The FileDescriptorProto in a schema's text."""
+    try:
+        return base64.b64decode(schema, validate=True)
+    except ValueError:
+        raise SerializationError(
+            f"kafkabuf reads a Protobuf schema only as the base64 of its descriptor, and found {schema!r:.100}: let "
+            f"the registry register or look up the schema of the message"
+        ) from None
 
 
 def _set_of(file: Any) -> bytes:

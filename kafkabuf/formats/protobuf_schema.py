@@ -97,8 +97,8 @@ class _Type(NamedTuple):
 
 
 def parse(descriptors: bytes, name: str) -> Message:
-    """The message of this full name. Raises ConfigError."""
-    types = {kind.node.name: kind for file in files_in(descriptors) for kind in _types_in(file)}
+    """The message of this full name; of several, that of the first file. Raises ConfigError."""
+    types = {kind.node.name: kind for file in reversed(files_in(descriptors)) for kind in _types_in(file)}
     root = types.get(name.removeprefix("."))
     if root is None or not isinstance(root.node, Message):
         messages = ", ".join(

@@ -228,16 +228,65 @@ def test_pickled_format_encodes_where_there_is_no_google_protobuf() -> None:
 )
 def test_message_indexes_lead_to_the_message(name: str, path: tuple[int, ...]) -> None:
     kind = message_class(nested_file(), f"test.rows.{name}")
-    assert Protobuf(kind).message_indexes == path
+    assert Protobuf(kind).message_indexes() == path
     assert list(path) == _create_index_array(kind.DESCRIPTOR)
-    assert framing.prefix(7, Protobuf(kind).message_indexes)[:5] == b"\0\0\0\0\7"
+    assert framing.prefix(7, Protobuf(kind).message_indexes())[:5] == b"\0\0\0\0\7"
 
 
 def test_schema_text_is_the_file_as_confluents_serializer_registers_it() -> None:
     kind = message_class(nested_file(), "test.rows.Second.A")
-    text = Protobuf(kind).schema_text
+    text = Protobuf(kind).schema
     assert text == _schema_to_str(kind.DESCRIPTOR.file)
     assert base64.b64decode(text) == kind.DESCRIPTOR.file.serialized_pb
+
+
+@pytest.mark.parametrize("file_name", ["default", "rows.proto"])
+def test_format_takes_the_schema_that_a_registry_has(file_name: str) -> None:
+    """The registry's file may have another name, and has further messages before the one that is written."""
+    row = (
+        {"name": "c", **INT32},
+        {"name": "t", "type": FieldProto.TYPE_MESSAGE, "type_name": ".google.protobuf.Timestamp"},
+    )
+    kind = row_class(*row)
+    made = Protobuf(kind, extra_columns="ignore", missing_columns="error")
+    same = made.with_schema(made.schema, b"\0\0\0\0\5\0")
+    assert same == Protobuf(kind, prefix=b"\0\0\0\0\5\0", extra_columns="ignore", missing_columns="error")
+    file = new_file()
+    file.name = file_name
+    file.message_type.add(name="Before")
+    wider = file.message_type.add(name="Row")
+    for number, name in enumerate(("c", "t", "d"), 1):
+        wider.field.add(name=name, number=number + 10, label=OPTIONAL, **INT32)
+    text = base64.b64encode(file.SerializeToString()).decode()
+    assert made.message_indexes(text) == (1,)
+    other = made.with_schema(text, b"")
+    assert other.encode(pa.table({"c": [1], "t": [2], "d": [3]})) == [
+        written(message_class(file, "test.rows.Row"), {"c": 1, "t": 2, "d": 3})
+    ]
+    assert (other.schema, other.extra_columns, other.missing_columns) == (text, "ignore", "error")
+    assert other.record_name(text) == "test.rows.Row"
+
+
+def test_references_of_a_registry_are_found_by_their_types() -> None:
+    imported = descriptor_pb2.FileDescriptorProto(name="own.proto", package="own", syntax=PROTO3)
+    imported.message_type.add(name="Inner").field.add(name="v", number=3, label=OPTIONAL, **INT32)
+    file = new_file()
+    file.dependency.append("own.proto")
+    file.message_type.add(name="Row").field.add(name="i", number=1, label=OPTIONAL, type_name=".own.Inner")
+    text, reference = (base64.b64encode(each.SerializeToString()).decode() for each in (file, imported))
+    made = Protobuf(row_class({"name": "c", **INT32}))
+    other = made.with_schema(text, b"", [("own.proto", reference)])
+    assert other.encode(pa.table({"i": pa.array([{"v": 5}])})) == [b"\x0a\2\x18\5"]
+    with pytest.raises(ConfigError, match=r"there is no type '\.own\.Inner'"):
+        made.with_schema(text, b"")
+
+
+@pytest.mark.parametrize("text", ['syntax = "proto3"; message Row {}', "{}", "é"])
+def test_schema_of_a_registry_that_is_no_descriptor_is_refused(text: str) -> None:
+    made = Protobuf(row_class({"name": "c", **INT32}))
+    for call in (made.message_indexes, lambda schema: made.with_schema(schema, b"")):
+        with pytest.raises(SerializationError, match="only as the base64 of its descriptor, and found"):
+            call(text)
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
@@ -304,6 +353,13 @@ def test_two_fields_of_one_number_are_refused() -> None:
         row.field.add(name=name, number=5, label=OPTIONAL, **INT32)
     with pytest.raises(ConfigError, match="two fields of number 5: a and b"):
         fields_of(file)
+
+
+def test_descriptors_that_are_cut_short_are_refused() -> None:
+    whole = set_of(new_file())
+    for size in range(1, len(whole)):
+        with pytest.raises(ConfigError, match=r"no Protobuf descriptor: (they end|a number does not end)"):
+            Protobuf.from_descriptor_set(whole[:size], "test.rows.Row")
 
 
 def test_messages_nested_too_deep_are_refused() -> None:

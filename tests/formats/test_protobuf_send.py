@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +13,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats import Protobuf
-from kafkabuf.formats.registry import framing
-from rigs.producer import TOPIC, Rig
+from kafkabuf.formats.registry import SchemaRegistry, framing
+from rigs.producer import TOPIC, Rig, assert_whole
 from tests.append.arrow_support import stored
 from tests.formats.protobuf_support import OPTIONAL, FieldProto, message_class, new_file, written
+from tests.formats.registry_support import FakeRegistry, running
 
 
 def person(name: str = "Person") -> Any:
@@ -26,6 +28,21 @@ def person(name: str = "Person") -> Any:
         kind.field.add(name="id", number=1, label=OPTIONAL, type=FieldProto.TYPE_INT64)
         kind.field.add(name="name", number=2, label=OPTIONAL, type=FieldProto.TYPE_STRING)
     return message_class(file, f"test.rows.{name}")
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeRegistry]:
+    with running(FakeRegistry()) as registry:
+        yield registry
+
+
+def rig_with(fake: FakeRegistry, **settings: str) -> Rig:
+    rig = Rig()
+    settings = {name.replace("_", "."): value for name, value in settings.items()}
+    rig.producer.registry = SchemaRegistry(
+        {"schema.registry.url": fake.url} | settings, client="kafkabuf", clock=rig.clock
+    )
+    return rig
 
 
 ROWS: list[dict[str, Any]] = [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}, {"id": 3, "name": "é" * 50}]
@@ -69,9 +86,36 @@ def test_confluents_deserializer_reads_framed_rows(name: str) -> None:
     kind = person(name)
     made = Protobuf(kind)
     client = SchemaRegistryClient.new_client({"url": "mock://"})
-    schema_id = client.register_schema("rows-value", Schema(made.schema_text, "PROTOBUF"))
+    schema_id = client.register_schema("rows-value", Schema(made.schema, "PROTOBUF"))
     deserialize = ProtobufDeserializer(kind, {"use.deprecated.format": False}, client)
-    framed = Protobuf(kind, prefix=framing.prefix(schema_id, made.message_indexes))
+    framed = Protobuf(kind, prefix=framing.prefix(schema_id, made.message_indexes()))
     context = SerializationContext("rows", MessageField.VALUE)
     found = [deserialize(value, context) for value in framed.encode(TABLE)]
     assert [(each.id, each.name) for each in found] == [(row["id"], row["name"] or "") for row in ROWS]
+
+
+@pytest.mark.parametrize("name", ["First", "Person", "Person.Inner"])
+@pytest.mark.parametrize("framed_by", ["prefix", "header"])
+def test_producer_with_a_registry_sends_what_confluents_deserializer_reads(
+    fake: FakeRegistry, name: str, framed_by: str
+) -> None:
+    rig, kind = rig_with(fake, schema_id_framing=framed_by), person(name)
+    records = stored(rig, rig.producer.send_arrow(TABLE, TOPIC, value_format=Protobuf(kind)))
+    (registered,) = fake.subjects[f"{TOPIC}-value"]
+    assert (registered["schemaType"], registered["schema"]) == ("PROTOBUF", Protobuf(kind).schema)
+    with SchemaRegistryClient({"url": fake.url}) as client:
+        deserialize = ProtobufDeserializer(kind, {"use.deprecated.format": False}, client)
+        for record, row in zip(records, ROWS, strict=True):
+            headers: Any = list(record.headers)
+            found = deserialize(record.value, SerializationContext(TOPIC, MessageField.VALUE, headers))
+            assert (found.id, found.name) == (row["id"], row["name"] or "")
+
+
+def test_schema_that_a_registry_has_as_text_is_refused_before_a_row(fake: FakeRegistry) -> None:
+    text = 'syntax = "proto3"; package test.rows; message Person { int64 id = 1; }'
+    SchemaRegistry({"url": fake.url}, client="kafkabuf").resolve(text, "PROTOBUF", subject=f"{TOPIC}-value")
+    rig = rig_with(fake, use_latest_version="true", auto_register_schemas="false", latest_compatibility_strict="false")
+    with pytest.raises(SerializationError, match="only as the base64 of its descriptor, and found 'syntax") as raised:
+        rig.producer.send_arrow(TABLE, TOPIC, value_format=Protobuf(PERSON))
+    assert raised.value.rows_queued == 0
+    assert_whole(rig.pool)
