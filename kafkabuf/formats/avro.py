@@ -12,6 +12,7 @@ from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats.arrow_types import ArrowType, Column
 from kafkabuf.formats.avro_compile import compile_column, compile_rows
 from kafkabuf.formats.avro_derive import derive_record, derive_value
+from kafkabuf.formats.avro_references import merged
 from kafkabuf.formats.avro_schema import Node, Record, Union, canonical, parse
 from kafkabuf.formats.format import Format, Source, checked_prefix
 from kafkabuf.formats.program import Program
@@ -87,10 +88,8 @@ class Avro(Format):
         return avro_record_name(schema)
 
     def with_schema(self, schema: str, prefix: bytes, references: Sequence[tuple[str, str]] = ()) -> Self:
-        if references:
-            names = ", ".join(name for name, _ in references)
-            raise SerializationError(f"the Avro schema refers to other schemas ({names}): define their types in it")
-        return type(self)(schema, prefix=prefix, extra_columns=self.extra_columns)
+        text = merged(schema, references) if references else schema
+        return type(self)(text, prefix=prefix, extra_columns=self.extra_columns)
 
     # ---- what the encoder asks for -----------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SchemaRegistryError, SerializationError, TimeoutError
 from kafkabuf.formats import Avro, Json
 from kafkabuf.formats.format import ResolvedFormat
-from kafkabuf.formats.registry import SchemaRegistry
+from kafkabuf.formats.registry import SchemaReference, SchemaRegistry
 from rigs.fake_client import Record
 from rigs.producer import TOPIC, Rig, assert_whole
 from tests.append.arrow_support import HEADERS, stored, turning
@@ -182,6 +182,28 @@ def test_latest_schema_serves_without_a_schema_of_ones_own(fake: FakeRegistry) -
     records = stored(rig, rig.producer.send_arrow(TABLE, TOPIC, value_format=Avro()))
     expected = [prefix(number) + written(json.loads(WIDER), {"a": each, "b": 0}) for each in (1, 2, 3)]
     assert [record.value for record in records] == expected
+
+
+def test_schema_that_refers_to_others_is_written_as_confluent_kafka_reads_it(fake: FakeRegistry) -> None:
+    """The types are used in other namespaces than their own, more than once, and one by another."""
+    colour = '{"type": "enum", "name": "Colour", "namespace": "art", "symbols": ["red", "green"]}'
+    point = (
+        '{"type": "record", "name": "Point", "namespace": "geo", "fields": [{"name": "x", "type": "int"}, '
+        '{"name": "colour", "type": ["null", "art.Colour"], "default": null}]}'
+    )
+    line = (
+        '{"type": "record", "name": "Line", "namespace": "n", "fields": [{"name": "a", "type": "geo.Point"}, '
+        '{"name": "b", "type": {"type": "array", "items": "geo.Point"}}, {"name": "colour", "type": "art.Colour"}]}'
+    )
+    registry = SchemaRegistry({"url": fake.url}, client="kafkabuf")
+    registry.resolve(colour, subject="colour")
+    on_colour, on_point = SchemaReference("art.Colour", "colour", 1), SchemaReference("geo.Point", "point", 1)
+    registry.resolve(point, subject="point", references=[on_colour])
+    registry.resolve(line, subject=f"{TOPIC}-value", references=[on_point, on_colour])
+    rig = rig_with(fake, LATEST)
+    rows = [{"a": {"x": 1, "colour": None}, "b": [{"x": 2, "colour": "green"}] * 3, "colour": "red"}]
+    records = stored(rig, rig.producer.send_arrow(pa.Table.from_pylist(rows), TOPIC, value_format=Avro()))
+    assert decoded(fake, records, "AVRO") == [(None, rows[0])]
 
 
 def test_record_strategies_take_the_name_of_the_schema(fake: FakeRegistry) -> None:
