@@ -185,15 +185,15 @@ def test_latest_schema_serves_without_a_schema_of_ones_own(fake: FakeRegistry) -
 
 
 def test_schema_that_refers_to_others_is_written_as_confluent_kafka_reads_it(fake: FakeRegistry) -> None:
-    """The types are used in other namespaces than their own, more than once, and one by another."""
+    """The types are used by full and by short names, in other namespaces, more than once, and one by another."""
     colour = '{"type": "enum", "name": "Colour", "namespace": "art", "symbols": ["red", "green"]}'
     point = (
         '{"type": "record", "name": "Point", "namespace": "geo", "fields": [{"name": "x", "type": "int"}, '
         '{"name": "colour", "type": ["null", "art.Colour"], "default": null}]}'
     )
     line = (
-        '{"type": "record", "name": "Line", "namespace": "n", "fields": [{"name": "a", "type": "geo.Point"}, '
-        '{"name": "b", "type": {"type": "array", "items": "geo.Point"}}, {"name": "colour", "type": "art.Colour"}]}'
+        '{"type": "record", "name": "Line", "namespace": "geo", "fields": [{"name": "b", "type": {"type": "array", '
+        '"items": "Point"}}, {"name": "a", "type": "geo.Point"}, {"name": "colour", "type": "art.Colour"}]}'
     )
     registry = SchemaRegistry({"url": fake.url}, client="kafkabuf")
     registry.resolve(colour, subject="colour")
