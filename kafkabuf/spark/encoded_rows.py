@@ -9,13 +9,14 @@ error in a column of its own. The task refuses it (task.py).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from kafkabuf.errors import KafkaError
+from kafkabuf.errors import ConfigError, KafkaError
+from kafkabuf.formats import Json
 from kafkabuf.formats._encoded import columns_of, encode_batch
 from kafkabuf.formats.format import ResolvedFormat, Source
 from kafkabuf.formats.program import Program
@@ -47,8 +48,41 @@ class _Encoder:
             texts: list[bytes | None] = [None] * batch.num_rows
             for row in errors:
                 texts[row] = row_text(batch, self._columns, row)
+            import pyarrow.compute as pc  # late: few tasks need it
+
             column = pc.coalesce(column, pa.array(texts, pa.large_binary()))
         return column, valid, errors
+
+
+def _in_zone(resolved: ResolvedFormat, zone: str | None) -> ResolvedFormat:
+    """The format with the time zone of the session, if it is JSON."""
+    known = resolved.format
+    if zone is None or not isinstance(known, Json):
+        return resolved
+    try:
+        format = Json(
+            dialect="spark",
+            prefix=known.prefix,
+            ignore_null_fields=known.ignore_null_fields,
+            timestamp_format=known.timestamp_format,
+            date_format=known.date_format,
+            time_zone=zone,
+            schema=known.schema,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"the session's time zone: {error}. Name another with option 'timeZone'") from None
+    return resolved._replace(format=format)
+
+
+def session_zone(schema: pa.Schema) -> str | None:
+    """The time zone of the schema's timestamps, also nested ones: Spark gives all of them the session's."""
+    kinds = deque(schema.types)
+    while kinds:
+        kind = kinds.popleft()
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            return str(kind.tz)
+        kinds.extend(kind.field(number).type for number in range(kind.num_fields))
+    return None
 
 
 class RowEncoder:
@@ -57,11 +91,12 @@ class RowEncoder:
     def __init__(self, formats: RecordFormats, schema: pa.Schema) -> None:
         """Raises SerializationError where the columns do not fit."""
         sources = formats.arguments().sources(columns_of(schema))
+        zone = session_zone(schema) if formats.in_session_zone else None
         self._encoders: dict[str, _Encoder] = {}
         if formats.value is not None and sources.value is not None:
-            self._encoders["value"] = _Encoder(formats.value, sources.value)
+            self._encoders["value"] = _Encoder(_in_zone(formats.value, zone), sources.value)
         if formats.key is not None and sources.key is not None:
-            self._encoders["key"] = _Encoder(formats.key, sources.key)
+            self._encoders["key"] = _Encoder(_in_zone(formats.key, zone), sources.key)
         self._key_column = sources.key_column
 
     def records(self, batch: pa.RecordBatch, timestamp_column: str | None) -> pa.RecordBatch:

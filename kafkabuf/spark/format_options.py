@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,6 +37,18 @@ class FormatName(StrEnum):
 
     RAW = "raw"
     AVRO = "avro"
+    JSON = "json"
+
+
+_NEEDED = "set option '{}Format' to 'avro' or 'json'"
+_OF_JSON = ("timestampFormat", "dateFormat", "ignoreNullFields", "timeZone")
+
+
+class IgnoreNullFields(StrEnum):
+    """Whether JSON leaves out a column that is null."""
+
+    TRUE = "true"
+    FALSE = "false"
 
 
 class ExtraColumns(StrEnum):
@@ -50,13 +62,15 @@ class ExtraColumns(StrEnum):
 class FormatOptions:
     """Checked options of formats. Without a format a key or value is a column of text or bytes, as it is.
 
-    `key_columns` are the columns that make the key, none for the column `key`. `registry` holds the settings of the
+    `key_columns` are the columns that make the key, none for the column `key`. `time_zone` is that in which JSON writes
+    timestamps; None: the session's, which the driver's Python workers do not know. `registry` holds the settings of the
     Schema Registry, with its secrets: the repr leaves it out, and no task gets it.
     """
 
     value: Format | None
     key: Format | None
     key_columns: tuple[str, ...] = ()
+    time_zone: str | None = None
     registry: Settings = field(default=(), repr=False)
 
     @classmethod
@@ -66,15 +80,15 @@ class FormatOptions:
         registry = tuple(sorted(item for item in options.items() if item[0].startswith(REGISTRY_PREFIX)))
         if len(key_columns) > 1 and key is None:
             raise ConfigError(
-                f"option 'keyColumns' names {len(key_columns)} columns, which need a keyFormat: set option 'keyFormat' "
-                "to 'avro', or name one column of text or bytes"
+                f"option 'keyColumns' names {len(key_columns)} columns, which need a keyFormat: {_NEEDED.format('key')}"
+                ", or name one column of text or bytes"
             )
-        _check_extra_columns(options, value, key)
+        _check_unused(options, {format.kind for format in (value, key) if format is not None})
         if registry:
             _check_registry(options, registry, value, key)
         if value is None and key is None and not key_columns:
             return None
-        return cls(value, key, key_columns, registry)
+        return cls(value, key, key_columns, options.get("timezone"), registry)
 
     def resolved(self, schema: StructType, topic: str | None, timeout: float) -> RecordFormats:
         """What the tasks need to encode rows of this schema. Asks the registry for at most `timeout` seconds a field.
@@ -90,6 +104,7 @@ class FormatOptions:
             self._resolved("value", self.value, sources.value, topic, timeout),
             self._resolved("key", self.key, sources.key, topic, timeout),
             self.key_columns,
+            self.time_zone is None,
         )
 
     def _resolved(
@@ -116,7 +131,8 @@ def key_rule(options: Mapping[str, str]) -> str:
     """
     given = {name.lower(): value.strip() for name, value in options.items()}
     is_raw = given.get("keyformat", FormatName.RAW).lower() == FormatName.RAW
-    names = ["keycolumns"] if is_raw else ["keycolumns", "keyformat", "keyschema"]
+    of_json = [name.lower() for name in _OF_JSON] if given.get("keyformat", "").lower() == FormatName.JSON else []
+    names = ["keycolumns"] if is_raw else ["keycolumns", "keyformat", "keyschema", *of_json]
     return ", ".join(f"{name} {given[name]}" for name in names if name in given)
 
 
@@ -127,7 +143,7 @@ def schema_for(schema: StructType, options: Mapping[str, str], field: Field) -> 
     )
     resolved = None if formats is None else getattr(formats.resolved(schema, None, 0.0), field)
     if resolved is None or resolved.format.schema is None:
-        raise ConfigError(f"the options give the {field} no format with a schema: set option '{field}Format' to 'avro'")
+        raise ConfigError(f"the options give the {field} no format with a schema: {_NEEDED.format(field)}")
     return str(resolved.format.schema)
 
 
@@ -167,27 +183,50 @@ def _format(options: Mapping[str, str], name: Field) -> Format | None:
     schema = options.get(f"{name}schema")
     if kind is FormatName.RAW:
         if schema is not None:
-            raise ConfigError(f"option '{name}Schema' needs a format: set option '{name}Format' to 'avro'")
+            raise ConfigError(f"option '{name}Schema' needs a format: {_NEEDED.format(name)}")
         return None
-    return _avro(name, schema, _extra_columns(options))
+    make = _avro if kind is FormatName.AVRO else _json
+    return make(options, name, schema)
 
 
-def _avro(name: Field, schema: str | None, extra_columns: ExtraColumns) -> Format:
+def _avro(options: Mapping[str, str], name: Field, schema: str | None) -> Format:
     from kafkabuf.formats import Avro  # late: it loads an extension
 
+    extra_columns = _extra_columns(options)
     try:
         return Avro(schema, extra_columns=extra_columns.value)
     except ConfigError as error:
         raise ConfigError(f"option '{name}Schema': {error}") from None
 
 
+def _json(options: Mapping[str, str], name: Field, schema: str | None) -> Format:
+    from kafkabuf.formats import Json  # late, as above
+
+    ignores = choice(IgnoreNullFields, "ignoreNullFields", options.get("ignorenullfields", IgnoreNullFields.TRUE))
+    arguments: dict[str, tuple[str, Any]] = {
+        "timestamp_format": ("timestampFormat", options.get("timestampformat")),
+        "date_format": ("dateFormat", options.get("dateformat")),
+        "time_zone": ("timeZone", options.get("timezone")),
+        "schema": (f"{name}Schema", schema),
+    }
+    for argument, (option, given) in arguments.items():
+        try:
+            Json(dialect="spark", **{argument: given})
+        except ConfigError as error:
+            raise ConfigError(f"option '{option}': {error}") from None
+    given = {argument: value for argument, (_, value) in arguments.items()}
+    return Json(dialect="spark", ignore_null_fields=ignores is IgnoreNullFields.TRUE, **given)
+
+
 def _extra_columns(options: Mapping[str, str]) -> ExtraColumns:
     return choice(ExtraColumns, "extraColumns", options.get("extracolumns", ExtraColumns.ERROR))
 
 
-def _check_extra_columns(options: Mapping[str, str], value: Format | None, key: Format | None) -> None:
-    if "extracolumns" in options and value is None and key is None:
-        raise ConfigError("option 'extraColumns' needs a format: set option 'valueFormat' to 'avro'")
+def _check_unused(options: Mapping[str, str], kinds: Set[str]) -> None:
+    """Raises ConfigError for an option of a format that the write does not use."""
+    for name, kind in (("extraColumns", "AVRO"), *((name, "JSON") for name in _OF_JSON)):
+        if name.lower() in options and kind not in kinds:
+            raise ConfigError(f"option '{name}' is for {kind.lower()}: set option 'valueFormat' to '{kind.lower()}'")
 
 
 def _key_columns(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -206,7 +245,7 @@ def _check_registry(options: Mapping[str, str], registry: Settings, value: Forma
     from kafkabuf.formats.registry.settings import RegistrySettings  # late: few writes have a registry
 
     if value is None and key is None:
-        raise ConfigError("the options 'schema.registry.*' need a format: set option 'valueFormat' to 'avro'")
+        raise ConfigError(f"the options 'schema.registry.*' need a format: {_NEEDED.format('value')}")
     if not options.get("topic", "").strip():
         raise ConfigError(
             "with a Schema Registry the driver must know the topic: name it with .option('topic', ...), and write each "

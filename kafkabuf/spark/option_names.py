@@ -29,6 +29,10 @@ _OWN = {
         "keySchema",
         "keyColumns",
         "extraColumns",
+        "timestampFormat",
+        "dateFormat",
+        "ignoreNullFields",
+        "timeZone",
         "driverCheck",
         "logReport",
     )

@@ -22,12 +22,14 @@ UNENCODABLE = "kafkabuf.unencodable"
 class RecordFormats:
     """The formats of values and of keys; None: a column of text or bytes, as it is. Spark pickles this to the tasks.
 
-    `key_columns` are the columns that make the key, none for the column `key`.
+    `key_columns` are the columns that make the key, none for the column `key`. `in_session_zone`: JSON writes
+    timestamps in the time zone of the task's data, which is that of the session.
     """
 
     value: ResolvedFormat | None
     key: ResolvedFormat | None
     key_columns: tuple[str, ...] = ()
+    in_session_zone: bool = False
 
     @property
     def has_headers(self) -> bool:

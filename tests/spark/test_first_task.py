@@ -16,15 +16,20 @@ from kafkabuf.spark.sink import ArrowSink
 NEEDLESS = {"asyncio", "email", "http", "hypothesis", "importlib.metadata", "kio", "pandas", "rich", "ssl"}
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once", "atomic"])
-def test_first_task_loads_only_what_it_needs(guarantee: str) -> None:
+@pytest.mark.parametrize(
+    ("guarantee", "format"),
+    [("at_least_once", "raw"), ("exactly_once", "raw"), ("atomic", "raw"), ("at_least_once", "avro")],
+)
+def test_first_task_loads_only_what_it_needs(guarantee: str, format: str) -> None:
     with EmbeddedCluster(brokers=1) as cluster:
         cluster.create_topic("t")
         options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", "deliveryguarantee": guarantee}
+        options["valueformat"] = format
         schema = T.StructType([T.StructField(name, T.BinaryType()) for name in ("key", "value")])
         _, loaded = first_task(ArrowSink.of(SinkOptions.parse(options | {"sinkid": "s"}), schema))
     assert "kafkabuf.producer" in loaded
     assert NEEDLESS & set(loaded) == set()
+    assert ("kafkabuf.formats._encoded" in loaded) == (format != "raw")
 
 
 def test_options_hide_secrets_and_bring_them_to_the_task() -> None:

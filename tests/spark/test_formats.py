@@ -349,6 +349,31 @@ def test_extra_columns_are_refused_before_any_task_or_ignored(
     assert sorted(message.value() for message in records(cluster, topic)) == [b"\x02", b"\x04"]
 
 
+@pytest.mark.parametrize(
+    ("options", "zone", "text"),
+    [
+        ({}, "UTC", '"at":"2013-01-01T12:00:00.123Z"'),
+        ({}, "Asia/Kolkata", '"at":"2013-01-01T17:30:00.123+05:30"'),
+        ({"timeZone": "+01:00", "timestampFormat": "dd HH"}, "UTC", '"at":"01 13"'),
+        ({"ignoreNullFields": "false"}, "UTC", '"carrier":null,"at":"2013-01-01T12:00:00.123Z"'),
+    ],
+    ids=["UTC", "session", "option", "nulls"],
+)
+def test_json_is_that_of_sparks_to_json(
+    cluster: EmbeddedCluster,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    zone: str,
+    text: str,
+) -> None:
+    batch = batch_of(PLAIN, [PLAIN_ROWS[1]])
+    at = batch.column("at").cast(pa.timestamp("us", zone))
+    write = Write(cluster, topic, PLAIN, monkeypatch, **{"valueFormat": "json", **options})
+    write.run(batch.set_column(2, "at", at))
+    assert [message.value().decode() for message in records(cluster, topic)] == [f'{{"id":2,{text}}}']
+
+
 # ---- rows that cannot be encoded -------------------------------------------------------------------------------------
 
 BAD = {0, 7, 100, 101, 299}
@@ -395,6 +420,19 @@ def test_under_fail_the_error_names_the_row(
     with pytest.raises(SerializationError, match=named) as caught:
         Write(cluster, topic, IDS, monkeypatch, **options).run(*pieces(ids(300, {250}), 100))
     assert str(caught.value).endswith("or set option 'onRowError' to 'skip' or 'dead_letter'")
+
+
+def test_rows_whose_keys_and_rows_whose_values_cannot_be_encoded_are_all_refused(
+    cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = T.StructType([T.StructField("id", T.LongType()), T.StructField("other", T.LongType())])
+    options = {"keyFormat": "avro", "keyColumns": "other", "keySchema": "int", "onRowError": "skip"}
+    fields = [{"name": "id", "type": "int"}, {"name": "other", "type": "long"}]
+    options["valueSchema"] = json.dumps({**SMALL, "fields": fields})
+    rows = [{"id": TOO_LARGE, "other": 1}, {"id": 2, "other": TOO_LARGE}, {"id": 3, "other": 3}]
+    report = Write(cluster, topic, schema, monkeypatch, **options).run(batch_of(schema, rows))
+    assert (report.rows, report.skipped) == (1, 2)
+    assert [message.key() for message in records(cluster, topic)] == [b"\x06"]
 
 
 def test_key_that_cannot_be_encoded_is_json_in_its_dead_letter(
@@ -537,6 +575,21 @@ def test_header_names_the_schema_behind_the_rows_own_headers(
     verify(WriteReport.from_messages([report]), {"bootstrap.servers": cluster.bootstrap_servers})
 
 
+def test_headers_name_the_schemas_of_key_and_value(
+    cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch, registry: FakeRegistry
+) -> None:
+    schema = T.StructType([T.StructField("key", T.LongType()), T.StructField("value", T.StringType())])
+    options = {"schema.registry.url": registry.url, "schema.registry.schema.id.framing": "header", "keyFormat": "avro"}
+    rows: list[dict[str, Any]] = [{"key": 1, "value": "a"}, {"key": 2, "value": None}, {"key": None, "value": "c"}]
+    Write(cluster, topic, schema, monkeypatch, **options).run(batch_of(schema, rows))
+    value, key = (
+        (f"__{field}_schema_id", b"\x01" + UUID(registry.subjects[f"{topic}-{field}"][0]["guid"]).bytes)
+        for field in ("value", "key")
+    )
+    found = {message.key(): message.headers() for message in records(cluster, topic)}
+    assert found == {b"\x02": [value, key], b"\x04": [key], None: [value]}
+
+
 def test_tasks_get_no_secret_of_the_registry_and_no_repr_shows_one(
     cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -569,7 +622,7 @@ AVRO = {"valueformat": "avro"}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"valueformat": "arvo"}, r"option 'valueFormat' is 'arvo'; allowed: raw, avro.*did you mean 'avro'"),
+        ({"valueformat": "arvo"}, r"option 'valueFormat' is 'arvo'; allowed: raw, avro, json.*did you mean 'avro'"),
         ({"keyformat": "xml"}, r"option 'keyFormat' is 'xml'"),
         ({"valueschema": "long"}, r"option 'valueSchema' needs a format: set option 'valueFormat'"),
         ({"keyschema": "long", **AVRO}, r"option 'keySchema' needs a format: set option 'keyFormat'"),
@@ -577,7 +630,13 @@ AVRO = {"valueformat": "avro"}
         ({"keycolumns": "a,b", **AVRO}, r"'keyColumns' names 2 columns, which need a keyFormat"),
         ({"keycolumns": "a,,b", **AVRO}, r"'keyColumns' is 'a,,b'"),
         ({"keycolumns": "a,a", "keyformat": "avro"}, r"'keyColumns' is 'a,a'"),
-        ({"extracolumns": "ignore"}, r"'extraColumns' needs a format"),
+        ({"extracolumns": "ignore"}, r"'extraColumns' is for avro: set option 'valueFormat' to 'avro'"),
+        ({"extracolumns": "ignore", "valueformat": "json"}, r"'extraColumns' is for avro"),
+        ({"timezone": "UTC", **AVRO}, r"'timeZone' is for json: set option 'valueFormat' to 'json'"),
+        ({"timezone": "Nowhere", "valueformat": "json"}, r"option 'timeZone': .*Nowhere"),
+        ({"dateformat": "eee", "valueformat": "json"}, r"option 'dateFormat': "),
+        ({"ignorenullfields": "no", "valueformat": "json"}, r"option 'ignoreNullFields' is 'no'; allowed: true, false"),
+        ({"valueschema": "[]", "valueformat": "json"}, r"option 'valueSchema': "),
         ({"extracolumns": "drop", **AVRO}, r"option 'extraColumns' is 'drop'; allowed: error, ignore"),
         ({"schema.registry.url": "http://h:1"}, r"'schema\.registry\.\*' need a format"),
         ({"schema.registry.url": "http://h:1", "topic": "", **AVRO}, r"the driver must know the topic"),
@@ -622,5 +681,5 @@ def test_schema_of_a_write_is_known_without_the_registry() -> None:
     options = {"valueFormat": "avro", "keyFormat": "avro", "keyColumns": "id", "schema.registry.url": "http://h:1"}
     assert json.loads(format_options.schema_for(PLAIN, options, "value")) == PLAIN_AVRO
     assert json.loads(format_options.schema_for(PLAIN, options, "key")) == "long"
-    with pytest.raises(ConfigError, match="set option 'keyFormat' to 'avro'"):
+    with pytest.raises(ConfigError, match="set option 'keyFormat' to 'avro' or 'json'"):
         format_options.schema_for(PLAIN, {"valueFormat": "avro"}, "key")
