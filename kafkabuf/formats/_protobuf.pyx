@@ -268,7 +268,7 @@ cdef uint8_t* write_packed(Output* out, const Step* step, int64_t place, uint8_t
     find_items(step, place, &begin, &end)
     if begin == end:
         return p
-    if step[1].to_width and step[1].column.validity == NULL and not step[1].column.index_type:
+    if is_copied(step + 1):
         return copy_packed(out, step, begin, end, p)
     p = put_tag(step, p)
     start = p - out.base
@@ -278,8 +278,15 @@ cdef uint8_t* write_packed(Output* out, const Step* step, int64_t place, uint8_t
     return put_length(out, start, p)
 
 
+cdef inline bint is_copied(const Step* item) noexcept nogil:
+    """Whether the items have no nulls, and Arrow's memory has them as Protobuf. An enum's `to_width` is its table's."""
+    if item.write != WRITE_DOUBLE and item.write != WRITE_FLOAT and item.write != WRITE_FIXED32 \
+            and item.write != WRITE_FIXED64:
+        return False
+    return item.to_width and item.column.validity == NULL and not item.column.index_type
+
+
 cdef uint8_t* copy_packed(Output* out, const Step* step, int64_t begin, int64_t end, uint8_t* p) noexcept nogil:
-    """Items without nulls that lie in Arrow's memory as Protobuf has them."""
     cdef int64_t width = step[1].to_width, size
     if end - begin > out.limit:
         return fail(out, FAILED_LIMIT, NULL, 0)

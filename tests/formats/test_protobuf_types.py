@@ -359,6 +359,15 @@ def test_every_number_of_a_closed_enum_is_found() -> None:
             one(pa.array([number]), message)
 
 
+@pytest.mark.parametrize("syntax", [PROTO2, PROTO3])
+def test_packed_enums_are_found_by_name_and_number(syntax: str) -> None:
+    message = row(COLOUR | {"label": REPEATED, "options": {"packed": True}}, syntax)
+    expected = [written(message, {"c": [0, 300, -7, 0]}), b""]
+    assert one(pa.array([["RED", "BLUE", "ROSE", "RED"], []]), message) == expected
+    for kind in (pa.int16(), pa.int32(), pa.int64()):
+        assert one(pa.array([[0, 300, -7, 0], []], pa.list_(kind)), message) == expected
+
+
 def test_names_that_share_a_number_are_both_symbols() -> None:
     colours = COLOURS | {"value": [{"name": "RED", "number": 0}, {"name": "ROUGE", "number": 0}]}
     message = row_class({"name": "c", **COLOUR}, enum_type=[colours | {"options": {"allow_alias": True}}])
