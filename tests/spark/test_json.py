@@ -143,17 +143,14 @@ def test_number_of_any_bits_reads_as_sparks(spark: SparkSession) -> None:
     table = pa.table({"double": doubles, "float": pa.array(floats, pa.float32())})
     theirs = _written(spark.createDataFrame(table))
     ours = Json(dialect="spark").encode(table)
-    java = spark.sparkContext._jvm.System.getProperty("java.specification.version")
-    if int(java) >= SHORTEST_SINCE:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    if int(jvm.System.getProperty("java.specification.version")) >= SHORTEST_SINCE:
         assert ours == theirs
-    for mine, text in zip(map(_parsed, ours), map(_parsed, theirs), strict=True):
-        assert mine["double"] == text["double"]
-        assert _narrow(mine["float"]) == _narrow(text["float"])
-
-
-def _parsed(text: bytes | None) -> Any:
-    assert text is not None
-    return json.loads(text)
+    for own, text in zip(ours, theirs, strict=True):
+        read, expected = json.loads(own or b""), json.loads(text)
+        assert read["double"] == expected["double"]
+        assert _narrow(read["float"]) == _narrow(expected["float"])
 
 
 def _narrow(value: float | str) -> Any:
