@@ -40,6 +40,7 @@ class Settings:
     brokers: int
     bootstrap_servers: str | None
     master: str
+    format: str
 
 
 @dataclass
@@ -77,14 +78,21 @@ class Times:
     metavar="HOST:PORT,...",
     help="Use a running cluster. Default: the embedded cluster, which keeps all records in memory.",
 )
+@click.option(
+    "--format",
+    default="json",
+    show_default=True,
+    type=click.Choice(["json", "avro"]),
+    help="What becomes of a row: Spark writes JSON, or the sink's valueFormat writes Avro.",
+)
 @click.option("--master", default="local[2]", show_default=True, help="Spark master.")
 def demo(**options: object) -> None:
     """Write a table with Spark through kafkabuf, read it back with confluent-kafka, and compare.
 
-    Every row becomes JSON with its number as the first field, "_row". The demo compares the count, the order of each
-    Spark task's rows within every partition, the partition of every key (murmur2, as in Java's producer), and a
-    checksum over keys, values and timestamps, which Spark computes too. The topic stays. The exit status is 1 if
-    anything does not match.
+    Every row becomes JSON or Avro with its number as the first field, "_row". The demo compares the count, the order of
+    each Spark task's rows within every partition, the partition of every key (murmur2, as in Java's producer), and a
+    checksum over keys, values and timestamps, which Spark computes too. For Avro, the encoder of the sink makes the
+    values of Spark's checksum. The topic stays. The exit status is 1 if anything does not match.
     """
     settings = Settings(**options)  # type: ignore[arg-type]  # click has checked the types
     console = Console()
@@ -104,7 +112,7 @@ def demo(**options: object) -> None:
 
 def _run(settings: Settings, scratch: Path, console: Console) -> bool:
     from kafkabuf.cli import demo_spark
-    from kafkabuf.cli.demo_verify import Tally, Topic, check_reachable
+    from kafkabuf.cli.demo_verify import ROW_FIELD, Tally, Topic, avro_row, check_reachable, json_row
 
     built_in = settings.input is None
     path = settings.input or demo_spark.flights(scratch)
@@ -123,16 +131,20 @@ def _run(settings: Settings, scratch: Path, console: Console) -> bool:
             if settings.rows is not None:
                 # A limit leaves one Spark partition: spread the rows, so that several tasks write, as without a limit.
                 frame = frame.limit(settings.rows).repartition(spark.sparkContext.defaultParallelism)
-            records = demo_spark.to_records(frame, key, timestamp).persist()
+            as_json = settings.format == "json"
+            records = demo_spark.to_records(frame, key, timestamp, as_json=as_json).persist()
             stack.callback(records.unpersist)
-            expected = demo_spark.expected(records)
+            schema = None if as_json else demo_spark.avro_schema(records)
+            expected = demo_spark.expected(records if schema is None else demo_spark.encoded(records, schema))
+        row = json_row if schema is None else avro_row
         # The topic is created only now: an input that Spark cannot read leaves no topic behind.
-        topic = stack.enter_context(closing(Topic(servers, settings.topic, settings.partitions)))
+        topic = stack.enter_context(closing(Topic(servers, settings.topic, settings.partitions, row)))
         with _step(progress, "Starting Spark's Python workers"), _timed(times, "workers"):
             # No row passes, but each task starts its Python worker. That takes seconds, once in an application.
-            _write(records.where("length(value) < 0"), servers, topic.name)
+            nothing = records.where("length(value) < 0" if schema is None else f"value.{ROW_FIELD} < 0")
+            _write(nothing, servers, topic.name, schema)
         with _timed(times, "write"), _following(progress, topic, expected.rows):
-            _write(records, servers, topic.name)
+            _write(records, servers, topic.name, schema)
         tally = Tally(topic.partitions)
         with _timed(times, "read"):
             _read_back(progress, topic, tally, expected.rows, timestamp is not None)
@@ -150,8 +162,10 @@ def _embedded(brokers: int) -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def _write(records: DataFrame, servers: str, topic: str) -> None:
+def _write(records: DataFrame, servers: str, topic: str, schema: str | None) -> None:
     writer = records.write.format("kafkabuf").option("kafka.bootstrap.servers", servers).option("topic", topic)
+    if schema is not None:
+        writer = writer.option("valueFormat", "avro").option("valueSchema", schema)
     writer.mode("append").save()
 
 
@@ -232,7 +246,7 @@ def _report(
     table.add_row(
         "write", f"{times.write:.2f} s, {_rate(expected.rows, times.write)}, from cached rows to acknowledged records"
     )
-    steps = f"input to JSON {times.prepare:.2f} s, starting Python workers {times.workers:.2f} s, write"
+    steps = f"input to records {times.prepare:.2f} s, starting Python workers {times.workers:.2f} s, write"
     table.add_row("whole job", f"{whole:.2f} s, {_rate(expected.rows, whole)}: {steps}")
     table.add_row("read back", f"{times.read:.2f} s with confluent-kafka")
     table.add_row("verified", "[red]no[/]" if problems else "[green]yes[/]: count, order, partitions, checksum")

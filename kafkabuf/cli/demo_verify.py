@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from click import ClickException
@@ -15,9 +15,26 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaEx
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-# The first field of every JSON value: the number of the row, which shows the order.
+# The first field of every value: the number of the row, which shows the order.
 ROW_FIELD = "_row"
 _ROW = re.compile(rb'\{"%s":(\d+)[,}]' % ROW_FIELD.encode())
+
+
+def json_row(value: bytes) -> int:
+    """The number of the row at the beginning of its JSON; -1 where there is none."""
+    row = _ROW.match(value)
+    return int(row[1]) if row else -1
+
+
+def avro_row(value: bytes) -> int:
+    """The number of the row at the beginning of its Avro bytes, a zigzag varint; -1 where there is none."""
+    zigzag = 0
+    for place, byte in enumerate(value[:10]):
+        zigzag |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return zigzag >> 1 if not zigzag & 1 else -1
+    return -1
+
 
 REQUEST_TIMEOUT_S = 15.0
 # Reading back fails after this time without a record.
@@ -117,8 +134,14 @@ def check_reachable(bootstrap_servers: str) -> None:
 class Topic:
     """A topic through confluent-kafka: its partitions, end offsets and records. A topic that is missing is created."""
 
-    def __init__(self, bootstrap_servers: str, name: str | None, partitions: int) -> None:
-        """Without a name, create the first of kafkabuf-demo-1, -2, ... that does not exist."""
+    def __init__(
+        self, bootstrap_servers: str, name: str | None, partitions: int, row: Callable[[bytes], int] = json_row
+    ) -> None:
+        """Without a name, create the first of kafkabuf-demo-1, -2, ... that does not exist.
+
+        `row` gives the number of the row that is in a value.
+        """
+        self._row = row
         names = [name] if name is not None else (f"kafkabuf-demo-{n}" for n in itertools.count(1))
         admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
         self.name = next(each for each in names if _create(admin, each, partitions, bootstrap_servers) or each == name)
@@ -169,7 +192,7 @@ class Topic:
         for message in _until_stalled(self._consumer, waiting):
             partition, offset, error = _partition(message), _offset(message), message.error()
             if error is None and offset < end[partition]:
-                yield _record(message, timestamps)
+                yield _record(message, timestamps, self._row)
             elif error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise ClickException(f"reading back failed: {error.str()}")
             # An end-of-partition event carries the next offset, and comes even after control records.
@@ -220,7 +243,7 @@ def _offset(message: Message) -> int:
     return offset
 
 
-def _record(message: Message, timestamps: bool) -> Record:
+def _record(message: Message, timestamps: bool, row: Callable[[bytes], int]) -> Record:
     kind, millis = message.timestamp()
     if timestamps and kind != TIMESTAMP_CREATE_TIME:
         raise ClickException(
@@ -228,12 +251,11 @@ def _record(message: Message, timestamps: bool) -> Record:
             "CreateTime"
         )
     value = message.value()
-    row = _ROW.match(value or b"")
     return Record(
         _partition(message),
         _offset(message),
         message.key(),
         value,
         millis if timestamps else None,
-        int(row[1]) if row else -1,
+        row(value or b""),
     )

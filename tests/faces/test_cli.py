@@ -23,7 +23,8 @@ from kafka.partitioner import murmur2
 from pyspark.sql import functions as F
 
 from kafkabuf.cli import demo_spark, main
-from kafkabuf.cli.demo_verify import Record, Tally, Topic, digest, partition_of
+from kafkabuf.cli.demo_verify import Record, Tally, Topic, avro_row, digest, partition_of
+from tests.formats.avro_support import written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,6 +142,19 @@ def test_demo_verifies_the_records_that_it_wrote(spark: SparkSession) -> None:
     assert "5,000 from flights.csv" in result.output
     assert "kafkabuf-demo-1, 5 partitions on 2 embedded brokers" in result.output
     assert re.search(r"verified +yes: count, order, partitions, checksum", result.output)
+
+
+def test_demo_verifies_records_in_avro(spark: SparkSession) -> None:
+    result = invoke(spark, "--rows", "3000", "--format", "avro", "--brokers", "1")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"verified +yes: count, order, partitions, checksum", result.output)
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_number_of_a_row_is_read_from_avro(number: int) -> None:
+    encoded = written("long", number)
+    assert avro_row(encoded + b"rest") == number
+    assert avro_row(encoded[:-1]) == avro_row(written("long", -number - 1)) == avro_row(b"\xff" * 11) == -1
 
 
 def test_demo_fails_if_a_byte_was_changed_on_the_way(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
