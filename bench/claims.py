@@ -30,6 +30,7 @@ MODULES = {
     "cluster": "broker.cluster",
     "failover": "sending.failover",
     "spark": "spark.sink",
+    "spark-formats": "spark.formats",
     "scale": "scale.check",
 }
 # `python -m bench all` leaves these out: no peer is measured, and they take many minutes.

