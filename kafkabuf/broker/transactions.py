@@ -89,8 +89,8 @@ class Transaction:
 
 
 class Transactions:
-    """`write_marker` writes a control record to a partition; it returns False if the control record must wait. `run`
-    does work in slices.
+    """`write_marker` writes a control record to a partition, in steps. It returns False if the control record must
+    wait. `run` does work in slices.
 
     `remember` stores every change before the change takes effect, and `restore` takes the stored transactions. A change
     that the disk refuses does not take place, and the caller gets KafkaStorageError.
@@ -101,7 +101,7 @@ class Transactions:
         timer: Timer,
         run: Callable[[Work[None]], object],
         next_producer_id: Callable[[], int],
-        write_marker: Callable[[TopicPartition, Marker], bool],
+        write_marker: Callable[[TopicPartition, Marker], Work[bool]],
         version: int,
         remember: Callable[[Transaction], None] = lambda transaction: None,
         max_timeout_ms: int = 900_000,
@@ -347,13 +347,15 @@ class Transactions:
         """Several works may end a transaction: one that began it, and others that try again."""
         if (marker := _marker(transaction)) is None:
             return
-        for partition in tuple(transaction.partitions):
-            if self._held or _marker(transaction) != marker:
+        # The next transaction has another set, even if it ends with the same marker.
+        left = transaction.partitions
+        for partition in tuple(left):
+            if self._held or transaction.partitions is not left or _marker(transaction) != marker:
                 return
-            if partition in transaction.partitions and self._write_marker(partition, marker):
-                transaction.partitions.remove(partition)
+            if partition in left and (yield from self._write_marker(partition, marker)):
+                left.discard(partition)
             yield
-        if self._held or transaction.partitions or _marker(transaction) != marker:
+        if self._held or left or transaction.partitions is not left or _marker(transaction) != marker:
             return
         try:
             with self._stored(transaction):

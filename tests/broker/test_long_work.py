@@ -173,3 +173,52 @@ def test_deletion_of_a_topic_drops_its_offsets_in_steps(world: World) -> None:
     commit_offsets(world, 10)
     steps = world.cluster._call(lambda cluster: len(list(cluster.groups.forget_topic("t"))))
     assert (steps, offsets(world)) == (10, 0)
+
+
+OFFSETS = 3000
+
+
+def transaction(world: World) -> dict[str, Any]:
+    """Begins a transaction. Returns its producer, as requests name it."""
+    assert world.create(("t", OFFSETS)) == [0]
+    begun = world.client.ask(m.INIT_PRODUCER_ID, 5, transactional_id="tx", transaction_timeout=60_000)
+    return {"transactional_id": "tx", "producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
+
+
+def transactional_commit(producer: dict[str, Any]) -> dict[str, Any]:
+    partitions = [{"partition_index": index, "committed_offset": 7} for index in range(OFFSETS)]
+    return {**producer, "group_id": "g", "topics": [{"name": "t", "partitions": partitions}]}
+
+
+def test_others_are_served_while_a_transaction_takes_offsets_and_commits_them(world: World, short_slices: None) -> None:
+    producer = transaction(world)
+    assert world.served_before(m.TXN_OFFSET_COMMIT, 5, **transactional_commit(producer)) > 20
+    answer = world.client.receive(m.TXN_OFFSET_COMMIT, 5)
+    assert {int(partition.error_code) for partition in answer.topics[0].partitions} == {0}
+    assert offsets(world) == 0
+    assert world.served_before(m.END_TXN, 5, **producer, committed=True) > 20
+    assert world.client.receive(m.END_TXN, 5).error_code == 0
+    assert offsets(world) == OFFSETS
+
+
+def test_others_are_served_while_a_group_with_offsets_is_deleted(world: World, short_slices: None) -> None:
+    assert world.create(("t", OFFSETS)) == [0]
+    commit_offsets(world, OFFSETS)
+    assert world.served_before(m.DELETE_GROUPS, 2, groups_names=["g"]) > 20
+    (result,) = world.client.receive(m.DELETE_GROUPS, 2).results
+    assert int(result.error_code) == 0
+    assert "g" not in world.cluster._call(lambda cluster: {group.group_id for group in cluster.groups})
+
+
+def test_transaction_that_ends_while_it_takes_offsets_takes_no_more(world: World, short_slices: None) -> None:
+    producer = transaction(world)
+    world.client.send(m.TXN_OFFSET_COMMIT, 5, **transactional_commit(producer))
+    while not world.cluster._call(lambda cluster: bool((group := cluster.groups.find("g")) and group.offsets)):
+        pass
+    assert world.bystander.ask(m.END_TXN, 5, **producer, committed=False).error_code == 0
+    answer = world.client.receive(m.TXN_OFFSET_COMMIT, 5)
+    codes = [int(partition.error_code) for partition in answer.topics[0].partitions]
+    refused = codes.index(next(filter(None, codes)))
+    assert 0 < refused < OFFSETS
+    assert all(codes[refused:])
+    assert not world.cluster._call(lambda cluster: bool(cluster.groups.existing("g").offsets))

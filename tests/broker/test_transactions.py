@@ -360,7 +360,8 @@ def test_work_that_outlives_its_transaction_writes_nothing_into_the_next() -> No
     works: list[Work[None]] = []
     written: list[int] = []
 
-    def write(partition: tuple[str, int], marker: Marker) -> bool:
+    def write(partition: tuple[str, int], marker: Marker) -> Work[bool]:
+        yield from ()
         written.append(partition[1])
         return True
 

@@ -53,7 +53,9 @@ def _delete(node: Node, group: AnyGroup, topic_partition: tuple[str, int], subsc
     if topic_partition[0] in subscribed:
         return GroupSubscribedToTopicError.code
     try:
-        group.offsets.delete(topic_partition)
+        # Between two slices the group may have been deleted, and made anew.
+        if (present := node.cluster.groups.find(group.group_id)) is not None:
+            present.offsets.delete(topic_partition)
     except KafkaError as error:
         return error.code
     return 0

@@ -35,7 +35,7 @@ from kafkabuf.broker.log.manager import LogManager
 from kafkabuf.broker.replica.state import NO_LEADER
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.broker.transactions import RETRY_SECONDS, Transaction, Transactions
-from kafkabuf.broker.waiting.slices import Slices
+from kafkabuf.broker.waiting.slices import Slices, Work
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import ConfigError, KafkaError, KafkaStorageError
@@ -199,8 +199,8 @@ class Cluster:
         for node in self.nodes.values():
             node.fetchers.refresh()
 
-    def write_marker(self, topic_partition: tuple[str, int], marker: Marker) -> bool:
-        """Ends a transaction in one partition.
+    def write_marker(self, topic_partition: tuple[str, int], marker: Marker) -> Work[bool]:
+        """Ends a transaction in one partition, in steps.
 
         Returns False if the coordinator must try again: no leader can be reached, or the leader's disk refuses the
         control record. A partition that does not exist any more needs no control record, nor does a partition to which
@@ -209,7 +209,7 @@ class Cluster:
         name, index = topic_partition
         try:
             if name == OFFSETS_TOPIC:
-                self.groups.end_transaction(marker.producer_id, marker.committed)
+                yield from self.groups.end_transaction(marker.producer_id, marker.committed)
                 return True
             partition = self.catalogue.topic(name).partition(index)
             if partition.leader == NO_LEADER or not self.nodes[partition.leader].connected:

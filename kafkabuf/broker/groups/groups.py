@@ -93,8 +93,8 @@ class Groups:
 
     def _offsets(self, group_id: str) -> GroupOffsets:
         """The offsets of the group, whatever its kind; new offsets for a group that does not exist."""
-        if (group := self._by_id.get(group_id)) is not None:
-            return group.offsets
+        if (offsets := self._offsets_of(group_id)) is not None:
+            return offsets
         return GroupOffsets(lambda key, value: self.remember((group_id, *key), value))
 
     def existing(self, group_id: str) -> AnyGroup:
@@ -206,18 +206,31 @@ class Groups:
             raise missing(f"there is no group {group_id!r}, but the request has generation {generation}")
         return self.get(group_id)
 
-    def delete(self, group_id: str) -> None:
-        """Deletes the group and its offsets. Raises NonEmptyGroupError while the group has members, and
-        KafkaStorageError if the disk refuses: then the group stays."""
+    def delete(self, group_id: str) -> Work[None]:
+        """Deletes the group at once, and what is stored of it in steps. Meanwhile a new group may take its name.
+
+        Raises NonEmptyGroupError while the group has members. Raises KafkaStorageError if the disk refuses: then the
+        group is back, unless there is a new one.
+        """
         group = self.existing(group_id)
         if not group.is_empty:
             raise NonEmptyGroupError(f"group {group_id!r} has members")
-        group.offsets.clear()
         del self._by_id[group_id]
-        if isinstance(group, ConsumerGroup):
+        try:
+            yield from group.offsets.clear(lambda: self._offsets_of(group_id))
+        except KafkaStorageError:
+            if self._by_id.setdefault(group_id, group) is not group:
+                log.error("what is stored of the deleted group %r mixes with the new group of this name", group_id)
+            raise
+        new = self._by_id.get(group_id)
+        if isinstance(group, ConsumerGroup) and not isinstance(new, ConsumerGroup):
             self._remember_epoch(group_id, None)
-        if isinstance(group, Group):
+        if isinstance(group, Group) and not isinstance(new, Group):
             self.deleted(group_id)
+
+    def _offsets_of(self, group_id: str) -> GroupOffsets | None:
+        group = self._by_id.get(group_id)
+        return None if group is None else group.offsets
 
     def forget_topic(self, name: str) -> Work[None]:
         """Drops every group's offsets of a deleted topic, in steps."""
@@ -227,10 +240,11 @@ class Groups:
             except KafkaStorageError as error:
                 log.error("group %r keeps offsets of topic %s, which is gone: %s", group.group_id, name, error)
 
-    def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Handles a control record for the offsets topic: ends the transaction in every group that is part of it."""
-        for group in self._by_id.values():
-            group.offsets.end_transaction(producer_id, committed)
+    def end_transaction(self, producer_id: int, committed: bool) -> Work[None]:
+        """Handles a control record for the offsets topic: ends the transaction in every group that is part of it, in
+        steps."""
+        for group in tuple(self._by_id.values()):
+            yield from group.offsets.end_transaction(producer_id, committed)
 
 
 def check_coordinator(node: Node, group_id: str, *, named: bool = True) -> KafkaError | None:
