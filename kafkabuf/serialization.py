@@ -5,6 +5,7 @@
 - a callable `f(data)` that returns a bytes-like object or None (Kafka's null);
 - an object with `serialize(topic, headers, data)`, like Java's Serializer; `headers` is a list of pairs, to which the
   serializer may add pairs; the producer's close() calls the serializer's `close()`, if it has one;
+- `kafkabuf.formats.Avro(schema)`;
 - a serializer of confluent-kafka, also of its Schema Registry (`pip install kafkabuf[schema-registry]`); the producer
   calls it with (data, SerializationContext(topic, "key" or "value", headers));
 - a name: string, bytes, json, short, integer, long, float, double, uuid, boolean, or the name of the Java class.
@@ -154,12 +155,14 @@ _BY_NAME: dict[str, Callable[[], Callable[[Any], Any]]] = {
 def serialize_with(setting: Any, field: str) -> tuple[Callable[..., Any] | None, bool]:
     """The serializer for a value of the setting, and whether it takes (topic, headers, data) instead of (data).
 
-    `field` is "key" or "value". Raises ConfigError for a class.
+    `field` is "key" or "value". Raises ConfigError for a class, and for a format that has no schema.
     """
     if isinstance(setting, str):
         return _BY_NAME[setting](), False
     if isinstance(setting, type):
         raise ConfigError(f"{field}.serializer must be the serializer itself, not a class; found the class {setting!r}")
+    if callable(getattr(type(setting), "object_serializer", None)):  # a format: formats/ imports this layer
+        return setting.object_serializer(field), False
     if _is_protocol(setting):
         return setting.serialize, True
     if setting is not None and _is_confluent(setting):

@@ -1,12 +1,12 @@
-"""Avro: how send_arrow() makes keys and values of columns, in Avro's binary encoding."""
+"""Avro: how send_arrow() makes keys and values of columns, and send() of objects, in Avro's binary encoding."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
 
 from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats.arrow_types import ArrowType, Column
@@ -16,6 +16,9 @@ from kafkabuf.formats.avro_references import merged
 from kafkabuf.formats.avro_schema import Node, Record, Union, canonical, parse
 from kafkabuf.formats.format import Format, Source, checked_prefix
 from kafkabuf.formats.program import Program
+
+if TYPE_CHECKING:
+    from kafkabuf.formats._avro_objects import ObjectEncoder
 
 ROW = "Row"  # the name of a derived record
 _CACHED = 64
@@ -29,7 +32,8 @@ class Avro(Format):
     Attributes:
         schema: the schema as JSON text; None: each call derives it from the columns of its data.
         prefix: the bytes before each encoded value.
-        extra_columns: what is done with a column, also of a struct, for which the schema has no field.
+        extra_columns: what is done with a column, also of a struct, for which the schema has no field; and with such a
+            key of a dict, or such a field of a class that declares its fields.
     """
 
     kind: ClassVar[Literal["AVRO"]] = "AVRO"
@@ -73,6 +77,34 @@ class Avro(Format):
         from kafkabuf.formats._encoded import columns_of
 
         return self.schema if self.schema is not None else _derived_rows(columns_of(data))
+
+    def encode_object(self, value: Any, prefix: bytes | None = None) -> bytes | None:
+        """Encode one Python object: a dict or an object with attributes for a record, and so on for the other types.
+
+        `prefix` takes the place of the format's prefix. None is None, Kafka's null, whatever the schema is. Raises
+        SerializationError for an object that does not fit the schema, and ConfigError for a format without a schema.
+        """
+        return self._encoder("value").encode(value, self.prefix if prefix is None else prefix)
+
+    def __call__(self, value: Any) -> bytes | None:
+        """encode_object(): an Avro with a schema is a serializer."""
+        return self.encode_object(value)
+
+    def object_serializer(self, field: str) -> Callable[[Any], bytes | None]:
+        """The serializer of a producer's keys or values. `field`, "key" or "value", begins the paths in errors.
+
+        Raises ConfigError for a format without a schema.
+        """
+        from kafkabuf.formats._avro_objects import object_serializer
+
+        return object_serializer(self._encoder(field), self.prefix)
+
+    def _encoder(self, field: str) -> ObjectEncoder:
+        if self.schema is None:
+            raise ConfigError(
+                f"Avro() without a schema derives it from columns, and a {field} has none: give Avro(schema)"
+            )
+        return _object_encoder(self.schema, self.extra_columns, field)
 
     # ---- what a Schema Registry asks for -----------------------------------------------------------------------------
 
@@ -132,6 +164,13 @@ def _compiled_rows(text: str, columns: tuple[Column, ...], prefix: bytes, extra_
 @functools.lru_cache(_CACHED)
 def _compiled_column(text: str, column: Column, prefix: bytes, extra_columns: str) -> Program:
     return compile_column(_parsed(text), column, prefix, extra_columns)
+
+
+@functools.lru_cache(_CACHED)
+def _object_encoder(text: str, extra_columns: str, field: str) -> ObjectEncoder:
+    from kafkabuf.formats._avro_objects import object_encoder
+
+    return object_encoder(text, extra_columns, field)
 
 
 def _is_record(node: Node) -> bool:

@@ -1,0 +1,9 @@
+from collections.abc import Callable
+from typing import Any, final
+
+@final
+class ObjectEncoder:
+    def encode(self, value: Any, prefix: bytes = b"") -> bytes | None: ...
+
+def object_encoder(schema: str, extra_columns: str, name: str) -> ObjectEncoder: ...
+def object_serializer(encoder: ObjectEncoder, prefix: bytes) -> Callable[[Any], bytes | None]: ...
