@@ -513,8 +513,15 @@ def registry_of(config: ProducerConfig, clock: Clock) -> SchemaRegistry | None:
     given = config.given_to_schema_registry()
     if not given:
         return None
-    from kafkabuf.formats.registry import SchemaRegistry  # late: most producers have no registry
+    from kafkabuf.formats.format import Format  # late, both: most producers have no registry
+    from kafkabuf.formats.registry import SchemaRegistry
 
+    for field, serializer in (("key", config.key_serializer), ("value", config.value_serializer)):
+        if isinstance(serializer, Format) and not serializer.prefix:
+            raise ConfigError(
+                f"{field}.serializer is a format without a prefix, and only send_arrow() asks the Schema Registry: "
+                f"give it the schema and the prefix of SchemaRegistry.resolve()"
+            )
     return SchemaRegistry(given, clock=clock)
 
 
