@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,9 +39,11 @@ class FormatName(StrEnum):
     RAW = "raw"
     AVRO = "avro"
     JSON = "json"
+    PROTOBUF = "protobuf"
 
 
-_NEEDED = "set option '{}Format' to 'avro' or 'json'"
+_NEEDED = "set option '{}Format' to 'avro', 'json' or 'protobuf'"
+_OF_PROTOBUF = ("valueMessage", "valueDescriptors", "keyMessage", "keyDescriptors")
 _OF_JSON = ("timestampFormat", "dateFormat", "ignoreNullFields", "timeZone")
 
 
@@ -132,7 +135,8 @@ def key_rule(options: Mapping[str, str]) -> str:
     given = {name.lower(): value.strip() for name, value in options.items()}
     is_raw = given.get("keyformat", FormatName.RAW).lower() == FormatName.RAW
     of_json = [name.lower() for name in _OF_JSON] if given.get("keyformat", "").lower() == FormatName.JSON else []
-    names = ["keycolumns"] if is_raw else ["keycolumns", "keyformat", "keyschema", *of_json]
+    of_key = ["keycolumns", "keyformat", "keyschema", "keymessage", "keydescriptors"]
+    names = ["keycolumns"] if is_raw else [*of_key, *of_json]
     return ", ".join(f"{name} {given[name]}" for name in names if name in given)
 
 
@@ -185,6 +189,8 @@ def _format(options: Mapping[str, str], name: Field) -> Format | None:
         if schema is not None:
             raise ConfigError(f"option '{name}Schema' needs a format: {_NEEDED.format(name)}")
         return None
+    if kind is FormatName.PROTOBUF:
+        return _protobuf(options, name)
     make = _avro if kind is FormatName.AVRO else _json
     return make(options, name, schema)
 
@@ -218,15 +224,37 @@ def _json(options: Mapping[str, str], name: Field, schema: str | None) -> Format
     return Json(dialect="spark", ignore_null_fields=ignores is IgnoreNullFields.TRUE, **given)
 
 
+def _protobuf(options: Mapping[str, str], name: Field) -> Format:
+    from kafkabuf.formats import Protobuf  # late, as above
+
+    message, path = options.get(f"{name}message"), options.get(f"{name}descriptors")
+    if not message or not path or f"{name}schema" in options:
+        raise ConfigError(
+            f"{name}Format 'protobuf' needs the options '{name}Message', the full name of a message, and "
+            f"'{name}Descriptors', a file of `protoc --include_imports --descriptor_set_out`, and takes no "
+            f"'{name}Schema'"
+        )
+    extra_columns = _extra_columns(options)
+    try:
+        return Protobuf.from_descriptor_set(path, message, extra_columns=extra_columns.value)
+    except (ConfigError, OSError) as error:
+        raise ConfigError(f"options '{name}Message' and '{name}Descriptors': {error}") from None
+
+
 def _extra_columns(options: Mapping[str, str]) -> ExtraColumns:
     return choice(ExtraColumns, "extraColumns", options.get("extracolumns", ExtraColumns.ERROR))
 
 
-def _check_unused(options: Mapping[str, str], kinds: Set[str]) -> None:
+def _check_unused(options: Mapping[str, str], kinds: AbstractSet[str]) -> None:
     """Raises ConfigError for an option of a format that the write does not use."""
-    for name, kind in (("extraColumns", "AVRO"), *((name, "JSON") for name in _OF_JSON)):
-        if name.lower() in options and kind not in kinds:
-            raise ConfigError(f"option '{name}' is for {kind.lower()}: set option 'valueFormat' to '{kind.lower()}'")
+    for name, users in (
+        ("extraColumns", ("AVRO", "PROTOBUF")),
+        *((name, ("JSON",)) for name in _OF_JSON),
+        *((name, ("PROTOBUF",)) for name in _OF_PROTOBUF),
+    ):
+        if name.lower() in options and not kinds & set(users):
+            formats = " or ".join(f"'{kind.lower()}'" for kind in users)
+            raise ConfigError(f"option '{name}' needs a format that uses it: set option 'valueFormat' to {formats}")
 
 
 def _key_columns(options: Mapping[str, str]) -> tuple[str, ...]:

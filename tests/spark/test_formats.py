@@ -12,6 +12,7 @@ import pickle
 import uuid
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from google.protobuf import descriptor_pb2
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
 
@@ -374,6 +376,25 @@ def test_json_is_that_of_sparks_to_json(
     assert [message.value().decode() for message in records(cluster, topic)] == [f'{{"id":2,{text}}}']
 
 
+def test_protobuf_writes_the_message_of_a_descriptor_file(
+    cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch, registry: FakeRegistry, tmp_path: Path
+) -> None:
+    number = descriptor_pb2.FieldDescriptorProto(
+        name="id", number=1, type="TYPE_INT32", label="LABEL_OPTIONAL", json_name="id"
+    )
+    message = descriptor_pb2.DescriptorProto(name="Flight", field=[number])
+    file = descriptor_pb2.FileDescriptorProto(name="f.proto", package="p", syntax="proto3", message_type=[message])
+    path = tmp_path / "descriptors"
+    path.write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    options = {"valueFormat": "protobuf", "valueMessage": "p.Flight", "valueDescriptors": str(path)}
+    options |= {"onRowError": "skip", "schema.registry.url": registry.url}
+    report = Write(cluster, topic, IDS, monkeypatch, **options).run(ids(3, {1}))
+    (known,) = registry.subjects[f"{topic}-value"]
+    assert (report.rows, report.skipped, known["schemaType"]) == (2, 1, "PROTOBUF")
+    prefix = b"\0" + known["id"].to_bytes(4, "big") + b"\0"
+    assert sorted(message.value() for message in records(cluster, topic)) == [prefix, prefix + b"\x08\x02"]
+
+
 # ---- rows that cannot be encoded -------------------------------------------------------------------------------------
 
 BAD = {0, 7, 100, 101, 299}
@@ -622,7 +643,10 @@ AVRO = {"valueformat": "avro"}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"valueformat": "arvo"}, r"option 'valueFormat' is 'arvo'; allowed: raw, avro, json.*did you mean 'avro'"),
+        (
+            {"valueformat": "arvo"},
+            r"option 'valueFormat' is 'arvo'; allowed: raw, avro, json, protobuf.*did you mean 'avro'",
+        ),
         ({"keyformat": "xml"}, r"option 'keyFormat' is 'xml'"),
         ({"valueschema": "long"}, r"option 'valueSchema' needs a format: set option 'valueFormat'"),
         ({"keyschema": "long", **AVRO}, r"option 'keySchema' needs a format: set option 'keyFormat'"),
@@ -630,13 +654,19 @@ AVRO = {"valueformat": "avro"}
         ({"keycolumns": "a,b", **AVRO}, r"'keyColumns' names 2 columns, which need a keyFormat"),
         ({"keycolumns": "a,,b", **AVRO}, r"'keyColumns' is 'a,,b'"),
         ({"keycolumns": "a,a", "keyformat": "avro"}, r"'keyColumns' is 'a,a'"),
-        ({"extracolumns": "ignore"}, r"'extraColumns' is for avro: set option 'valueFormat' to 'avro'"),
-        ({"extracolumns": "ignore", "valueformat": "json"}, r"'extraColumns' is for avro"),
-        ({"timezone": "UTC", **AVRO}, r"'timeZone' is for json: set option 'valueFormat' to 'json'"),
+        ({"extracolumns": "ignore"}, r"'extraColumns' needs a format.*to 'avro' or 'protobuf'"),
+        ({"extracolumns": "ignore", "valueformat": "json"}, r"'extraColumns' needs a format"),
+        ({"timezone": "UTC", **AVRO}, r"'timeZone' needs a format.*set option 'valueFormat' to 'json'"),
         ({"timezone": "Nowhere", "valueformat": "json"}, r"option 'timeZone': .*Nowhere"),
         ({"dateformat": "eee", "valueformat": "json"}, r"option 'dateFormat': "),
         ({"ignorenullfields": "no", "valueformat": "json"}, r"option 'ignoreNullFields' is 'no'; allowed: true, false"),
         ({"valueschema": "[]", "valueformat": "json"}, r"option 'valueSchema': "),
+        ({"valuemessage": "p.M", **AVRO}, r"'valueMessage' needs a format.*to 'protobuf'"),
+        ({"valueformat": "protobuf"}, r"'protobuf' needs the options 'valueMessage'.*and 'valueDescriptors'"),
+        (
+            {"valueformat": "protobuf", "valuemessage": "p.M", "valuedescriptors": "/no/such/file"},
+            r"options 'valueMessage' and 'valueDescriptors': .*/no/such/file",
+        ),
         ({"extracolumns": "drop", **AVRO}, r"option 'extraColumns' is 'drop'; allowed: error, ignore"),
         ({"schema.registry.url": "http://h:1"}, r"'schema\.registry\.\*' need a format"),
         ({"schema.registry.url": "http://h:1", "topic": "", **AVRO}, r"the driver must know the topic"),
@@ -681,5 +711,5 @@ def test_schema_of_a_write_is_known_without_the_registry() -> None:
     options = {"valueFormat": "avro", "keyFormat": "avro", "keyColumns": "id", "schema.registry.url": "http://h:1"}
     assert json.loads(format_options.schema_for(PLAIN, options, "value")) == PLAIN_AVRO
     assert json.loads(format_options.schema_for(PLAIN, options, "key")) == "long"
-    with pytest.raises(ConfigError, match="set option 'keyFormat' to 'avro' or 'json'"):
+    with pytest.raises(ConfigError, match="set option 'keyFormat' to 'avro'"):
         format_options.schema_for(PLAIN, {"valueFormat": "avro"}, "key")
