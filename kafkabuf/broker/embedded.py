@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from os import PathLike
 from pathlib import Path
@@ -97,7 +97,7 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
             retention_bytes=retention_bytes,
             max_message_bytes=max_message_bytes,
             host=host,
-            ports=None if ports is None else tuple(ports),
+            ports=_ports(ports),
             verify_records=verify_records,
             transaction_version=transaction_version,
             limits=ConnectionLimits() if limits is None else limits,
@@ -341,3 +341,11 @@ async def _end(cluster: Cluster, loop: asyncio.AbstractEventLoop) -> None:
         await cluster.stop()
     finally:
         loop.stop()
+
+
+def _ports(ports: Any) -> tuple[int, ...] | None:
+    if ports is None:
+        return None
+    if isinstance(ports, str | bytes) or not isinstance(ports, Iterable):
+        raise ConfigError(f"ports={ports!r}: a list with a port for each broker is needed, such as [9092]")
+    return tuple(ports)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import SequenceMatcher
@@ -24,7 +25,7 @@ class Messages(list[ConsumerRecord]):
 
     An expected item is a value (bytes, None, or a str, which stands for its UTF-8), a tuple (key, value) or (key,
     value, headers), a mapping of fields of `ConsumerRecord`, or a `ConsumerRecord` itself. Each of them may be an
-    object that decides by `==`, such as `unittest.mock.ANY`. `in` takes the same items.
+    object that decides by `==`, such as `unittest.mock.ANY`. `in`, `count` and `index` take the same items.
     """
 
     @property
@@ -53,6 +54,16 @@ class Messages(list[ConsumerRecord]):
 
     def __contains__(self, item: object) -> bool:
         return any(matches(record, item) for record in self)
+
+    def count(self, item: Any, /) -> int:
+        return sum(matches(record, item) for record in self)
+
+    def index(self, item: Any, start: SupportsIndex = 0, stop: SupportsIndex = sys.maxsize, /) -> int:
+        """Raises ValueError if no record from `start` to `stop` matches."""
+        for index in range(*slice(start, stop).indices(len(self))):
+            if matches(self[index], item):
+                return index
+        raise ValueError(f"no record matches {item!r}")
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> ConsumerRecord: ...

@@ -86,7 +86,7 @@ def broker(
     config = _config(settings)
     ports = None if port == 0 else list(range(port, port + brokers))
     console = Console()
-    with _blocked(stop_signals := {signal.SIGINT, signal.SIGTERM}), _errors_explained():
+    with _blocked(signals := stop_signals()), _errors_explained():
         allowed = _security(**security)
         with EmbeddedCluster(
             brokers=brokers,
@@ -100,7 +100,7 @@ def broker(
             if allowed.protocol != "PLAINTEXT":
                 mechanisms = f"  sasl.mechanism={'|'.join(allowed.sasl_mechanisms)}" if allowed.sasl_mechanisms else ""
                 console.print(f"security.protocol={allowed.protocol}{mechanisms}", highlight=False, soft_wrap=True)
-            Status(cluster, console).show_until(stop_signals)
+            Status(cluster, console).show_until(signals)
 
 
 def _config(settings: Sequence[str]) -> dict[str, str]:
@@ -112,6 +112,14 @@ def _config(settings: Sequence[str]) -> dict[str, str]:
             raise click.BadParameter(f"{setting!r} is not of the form NAME=VALUE", param_hint="--config")
         config[name] = value
     return config
+
+
+def stop_signals() -> set[signal.Signals]:
+    """The signals that end the command in order: a terminal gets its cursor back. A command under nohup ignores
+    SIGHUP."""
+    of_terminals = {signal.SIGHUP, signal.SIGQUIT}
+    heeded = {number for number in of_terminals if signal.getsignal(number) is not signal.SIG_IGN}
+    return {signal.SIGINT, signal.SIGTERM, *heeded}
 
 
 @contextmanager

@@ -30,6 +30,8 @@ NAN = math.nan
         ({"request_log": 1.5}, "request_log=1.5"),
         ({"host": ""}, "host is empty"),
         ({"host": None}, "host=None"),
+        ({"ports": 9292}, "ports=9292: a list with a port for each broker is needed"),
+        ({"ports": "9"}, "ports='9': a list"),
         ({"ports": [65536]}, "ports=65536"),
         ({"ports": ["9092"]}, "ports='9092'"),
         ({"security": {"users": {}}}, "security: Security is needed, found dict"),

@@ -6,6 +6,7 @@ import io
 import os
 import pty
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.controls import Stats
 from kafkabuf.broker.overview import GroupNumbers, TopicNumbers
 from kafkabuf.cli import broker_status, main
+from kafkabuf.cli.broker import stop_signals
 from kafkabuf.cli.broker_status import Status, describe
 from kafkabuf.cli.broker_tables import Overview, overview_below
 from kafkabuf.errors import RecordTooLargeError, SaslAuthenticationError, TopicAuthorizationError
@@ -122,6 +124,37 @@ def test_status_is_a_line_of_the_terminal() -> None:
             os.close(ours)
     assert len(re.findall("bootstrap.servers=127", shown)) == 1
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM])
+def test_terminal_gets_its_cursor_back(number: signal.Signals) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "kafkabuf", "broker", "--port", "0"]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "150"}
+    hide, show = "\x1b[?25l", "\x1b[?25h"
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        shown = ""
+        try:
+            while hide not in shown:
+                shown += os.read(ours, 1000).decode()
+            process.send_signal(number)
+            assert process.wait(10) == 0
+            while show not in shown:
+                assert select.select([ours], [], [], 5)[0], "the cursor stays hidden"
+                shown += os.read(ours, 1000).decode()
+        finally:
+            process.kill()
+            os.close(theirs)
+            os.close(ours)
+
+
+def test_command_under_nohup_ignores_the_end_of_its_terminal() -> None:
+    assert signal.SIGHUP in stop_signals()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert stop_signals() == {signal.SIGINT, signal.SIGTERM, signal.SIGQUIT}
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_table_has_topics_and_groups() -> None:

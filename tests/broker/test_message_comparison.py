@@ -92,6 +92,15 @@ def test_part_of_the_messages_compares_too() -> None:
     assert found.keys == [None] * 3
 
 
+def test_records_are_counted_and_found_by_expected_items() -> None:
+    found = records(b"x", b"y", b"x")
+    assert (found.count("x"), found.count({"offset": 1}), found.count("z"), found.count(ANY)) == (2, 1, 0, 3)
+    assert (found.index("x"), found.index("x", 1), found.index("x", -3, -1)) == (0, 2, 0)
+    for arguments in (("z",), ("y", 2), ("y", 0, 1)):
+        with pytest.raises(ValueError, match="no record matches"):
+            found.index(*arguments)
+
+
 def test_missing_and_superfluous_records_are_named() -> None:
     assert records(b"a", b"b", b"d", b"e").differences([b"a", b"b", "c", b"d"]) == [
         f"4 messages, 4 expected {HEAD}",
