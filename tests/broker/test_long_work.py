@@ -90,6 +90,19 @@ async def test_members_that_leave_cost_no_look_at_the_topics(world: GroupWorld) 
         assert sizes.call_count == 1
 
 
+@scenario
+async def test_members_that_read_the_same_topics_share_one_set_of_names(world: GroupWorld) -> None:
+    names = [f"t{number}" for number in range(100)]
+    for name in names:
+        world.create(name, 1)
+    for number in range(3):
+        world.beat(f"m{number}", 0, topics=frozenset(names))
+    world.beat("other", 0, topics=frozenset(names[:2]))
+    first, second, third, other = (member.subscription.topics for member in world.group.members)
+    assert first is second is third
+    assert other == {"t0", "t1"}
+
+
 # ---- ACLs
 
 

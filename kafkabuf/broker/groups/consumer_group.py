@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -149,6 +150,8 @@ class ConsumerGroup:
                 f"group.consumer.max.size is {self._settings.group_consumer_max_size}, and the group has as many"
             )
         former = self._find(beat)
+        if beat.topics is not None:
+            beat = replace(beat, topics=self.subscriptions.shared(beat.topics))
         before = Subscription() if former is None else former.subscription
         after = (former or ConsumerMember(beat.member_id)).subscription_after(beat)
         resolved, matches = (
