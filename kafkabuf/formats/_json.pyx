@@ -279,7 +279,8 @@ cdef inline uint8_t* write_string(Output* out, const Step* step, int64_t place, 
     cdef const uint8_t* text = field.data
     cdef const uint8_t* end
     cdef uint64_t word
-    p = reserve(out, p, field.size + 2)
+    # The quotes lie in the slack; with them the sum might overflow.
+    p = reserve(out, p, field.size)
     if p == NULL:
         return NULL
     p[0] = b'"'
@@ -311,7 +312,7 @@ cdef uint8_t* write_rest(
         if escape:
             p = put_escape(step, text[0], escape, p)
             text += 1
-            p = reserve(out, p, end - text + 1)
+            p = reserve(out, p, end - text)
             if p == NULL:
                 return NULL
             continue

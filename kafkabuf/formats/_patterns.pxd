@@ -91,12 +91,14 @@ cdef inline int64_t offset_of(const int64_t* table, int64_t count, int64_t secon
 # `step.factor` are units a second, or if negative, seconds a unit. False: the value is not between the step's first and
 # last day.
 cdef inline bint read_moment(const Step* step, int64_t place, const int64_t* zone, Moment* moment) noexcept nogil:
-    cdef int64_t number = read_integer(step, place), seconds
+    cdef int64_t number = read_integer(step, place), seconds, rest = 0
     if step.factor < 0:
-        seconds, moment.nanos = number * -step.factor, 0
+        seconds = number * -step.factor
     else:
         seconds = floor_divide(number, step.factor)
-        moment.nanos = (number - seconds * step.factor) * (SECOND_NANOS // step.factor)
+        rest = number % step.factor
+        rest = (rest + step.factor if rest < 0 else rest) * (SECOND_NANOS // step.factor)
+    moment.nanos = rest
     # A day more or less: an offset moves a second over its bound, and back.
     if not (step.low - 1) * DAY_SECONDS <= seconds < (step.high + 2) * DAY_SECONDS:
         return False

@@ -132,6 +132,8 @@ def _ints(bits: int, *, signed: bool) -> st.SearchStrategy[int]:
 _LOCALS = st.datetimes()
 _INSTANTS = st.datetimes(dt.datetime(1900, 1, 2), dt.datetime(9999, 12, 30)).map(lambda at: at.replace(tzinfo=dt.UTC))
 _TIMES = st.times()
+# Microseconds of 63 bits are fewer than those of Python's timedelta.
+_DURATIONS = st.timedeltas(dt.timedelta(-100_000_000), dt.timedelta(100_000_000))
 
 
 def _whole(values: st.SearchStrategy[Any], unit: str) -> st.SearchStrategy[Any]:
@@ -144,7 +146,7 @@ KEYS: list[Drawn] = [
     (pa.int8(), _ints(8, signed=True)), (pa.int16(), _ints(16, signed=True)), (pa.int32(), _ints(32, signed=True)),
     (pa.int64(), _ints(64, signed=True)), (pa.uint8(), _ints(8, signed=False)), (pa.uint16(), _ints(16, signed=False)),
     (pa.uint32(), _ints(32, signed=False)), (pa.uint64(), _ints(64, signed=False)),
-    (pa.bool_(), st.booleans()), (pa.date32(), st.dates()), (pa.float64(), REALS.filter(math.isfinite)),
+    (pa.bool_(), st.booleans()), (pa.date32(), st.dates()), (pa.float64(), REALS.filter(math.isfinite).map(abs)),
     (pa.decimal128(10, 3), st.decimals(-1000, 1000, places=3)), (pa.timestamp("us"), _LOCALS),
 ]  # fmt: skip
 _LEAVES: list[Drawn] = [
@@ -157,7 +159,7 @@ _LEAVES: list[Drawn] = [
     *((pa.timestamp(unit, zone), _whole(_INSTANTS, unit)) for unit in ("s", "ms", "us")
       for zone in ("UTC", "+05:30", "-00:30", "Europe/Berlin", "America/St_Johns")),
     *((pa.time32(unit), _whole(_TIMES, unit)) for unit in ("s", "ms")), (pa.time64("us"), _TIMES),
-    (pa.duration("us"), st.timedeltas()),
+    (pa.duration("us"), _DURATIONS),
 ]  # fmt: skip
 leaves = st.sampled_from(_LEAVES)
 

@@ -64,6 +64,12 @@ def test_optional_part_without_a_meaning_is_left_out() -> None:
         texts(local, Json(timestamp_format="yyyy XXX"))
 
 
+def test_first_and_last_timestamp_are_written() -> None:
+    column = pa.array([-(2**63), 2**63 - 1], pa.timestamp("us"))
+    written = ['"-290308-12-21T19:59:05.224"', '"+294247-01-10T04:00:54.775"']
+    assert texts(column, Json(dialect="spark")) == written
+
+
 @pytest.mark.parametrize(
     "pattern",
     ["MMM", "yyy", "E", "yyyy-'", "[yyyy", "yyyy]", "#", "XXXX", "HHH", "a", "G", "SSSSSSSSSS", "y{", "yyyy\n"],
