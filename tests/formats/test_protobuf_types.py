@@ -182,8 +182,9 @@ def test_packed_numbers_of_equal_and_other_width_are_written(kind: int, arrow: p
     assert one(column[2:], message) == expected[2:]
     items = pa.array([*values[:1], *values], arrow)[1:]
     assert one(pa.FixedSizeListArray.from_arrays(items, 3), message) == expected[:1]
-    encoded = pa.ListArray.from_arrays(pa.array([0, 3], pa.int32()), items.dictionary_encode())
-    assert one(encoded, message) == expected[:1]
+    indices = pa.DictionaryArray.from_arrays(pa.array([2, 0, 2, 1], pa.int8()), items)
+    encoded = pa.ListArray.from_arrays(pa.array([0, 4], pa.int32()), indices)
+    assert one(encoded, message) == [written(message, {"c": [values[2], values[0], values[2], values[1]]})]
     with pytest.raises(SerializationError, match=r"'c\[\]' of type .* is null"):
         one(pa.array([[*values, None]], pa.list_(arrow)), message)
 
