@@ -13,10 +13,13 @@ from bench.batches import flights
 from bench.claim import Case, Claim, Goal, Job, Measurement, Metric
 
 ROWS = 20_000
+DICT_ROWS = 1_000
 COLUMNS = 19
-IN_C, LIST, FASTAVRO, CONFLUENT, ORJSON = (
+IN_C, LIST, OBJECTS, DICTS, FASTAVRO, CONFLUENT, ORJSON = (
     "kafkabuf, loop in C",
     "kafkabuf, encode() to a list",
+    "kafkabuf, a dict for each row",
+    "fastavro, a dict for each row",
     "fastavro",
     "confluent-kafka's AvroSerializer",
     "orjson",
@@ -78,6 +81,44 @@ def dicts(batch: Any, rounds: int) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
+def _dicts(job: Job, encode: Callable[[dict[str, Any]], int]) -> Measurement:
+    """The dicts are made before: only their encoding is measured, as in send(). Each has a nested record, too."""
+    rows = [row | {"nested": dict(row)} for row in table().slice(0, DICT_ROWS).to_pylist()]
+    count = max(1, job.amount // len(rows))
+    sum(map(encode, rows))
+    started = time.perf_counter()
+    written = sum(encode(row) for _ in range(count) for row in rows)
+    seconds = time.perf_counter() - started
+    if written < count * len(rows) * 2 * COLUMNS:
+        raise RuntimeError(f"{count * len(rows)} rows made only {written} bytes")
+    return {RATE.name: count * len(rows) / seconds, PER_FIELD.name: seconds / count / len(rows) / 2 / COLUMNS * 1e9}
+
+
+def _nested_schema() -> Any:
+    schema = _schema()
+    return schema | {"fields": [*schema["fields"], {"name": "nested", "type": schema | {"name": "Nested"}}]}
+
+
+def _objects(job: Job) -> Measurement:
+    from kafkabuf.formats import Avro
+
+    serialize = Avro(_nested_schema()).object_serializer("value")
+    return _dicts(job, lambda row: len(serialize(row) or b""))
+
+
+def _dicts_by_fastavro(job: Job) -> Measurement:
+    import fastavro
+
+    schema = fastavro.parse_schema(_nested_schema())
+
+    def encode(row: dict[str, Any]) -> int:
+        target = io.BytesIO()
+        fastavro.schemaless_writer(target, schema, row)
+        return len(target.getvalue())
+
+    return _dicts(job, encode)
+
+
 def _fastavro(job: Job) -> Measurement:
     import fastavro
 
@@ -122,6 +163,8 @@ CLAIM = Claim(
     cases=[
         Case(IN_C, _in_c, check=flights.prepare),
         Case(LIST, _list, share=0.2),
+        Case(OBJECTS, _objects, share=0.2),
+        Case(DICTS, _dicts_by_fastavro, share=SLOW),
         Case(FASTAVRO, _fastavro, share=SLOW),
         Case(CONFLUENT, _confluent, share=SLOW),
         Case(ORJSON, _orjson, share=SLOW),
@@ -131,6 +174,7 @@ CLAIM = Claim(
     amount=2_000_000,
     goals=[
         Goal("rows encoded, against confluent-kafka's AvroSerializer", IN_C, RATE.name, 100, CONFLUENT),
+        Goal("dicts encoded, against fastavro", OBJECTS, RATE.name, 4, DICTS),
         Goal("ns for a field", IN_C, PER_FIELD.name, 15, at_most=True),
     ],
     needs_kafka=False,
@@ -139,6 +183,8 @@ CLAIM = Claim(
         "kafkabuf reads the Arrow table: the loop in C calls for each row what send_arrow() calls, without the copy "
         "into a batch. Its schema is derived from the columns, and the others use the same schema.",
         "The others get a dict for each row from pyarrow's to_pylist(), which is part of their time.",
+        "The two cases with a dict for each row encode dicts that exist, each with the flight once more as a nested "
+        "record: what send() costs with a serializer.",
         "confluent-kafka's serializer works with its own mock of a Schema Registry, in the process.",
         "orjson writes JSON, not Avro: it shows what dicts for each row cost at least.",
     ],

@@ -126,7 +126,7 @@ def test_object_may_encode_another_object() -> None:
 
 
 def test_object_that_encodes_itself_reaches_the_recursion_limit() -> None:
-    line = Line(lambda: ARRAY.encode_object([line]))
+    line: Line = Line(lambda: ARRAY.encode_object([line]))
     with pytest.raises(SerializationError, match="RecursionError"):
         ARRAY.encode_object([line])
     assert ARRAY.encode_object([Line(int)]) == b"\x02" + ENCODED + b"\0"
