@@ -88,7 +88,7 @@ class Subscriptions:
         )
         if isinstance(names, InvalidRegularExpressionError):
             raise names
-        return present if present == names else names
+        return names
 
     def resolve(self, pattern: str, matches: frozenset[str]) -> None:
         """From now on members with this expression read the topics that `match` has found."""
