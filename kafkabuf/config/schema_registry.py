@@ -69,6 +69,8 @@ def parse_url(url: str, *schemes: str) -> Address:
         raise ValueError("a URL cannot be read: check its host and port") from None
     if parts.scheme not in schemes or not parts.hostname or parts.query or parts.fragment:
         raise ValueError(f"expected {' or '.join(f'{each}://host:port/path' for each in schemes)}, without a query")
+    if not (parts.hostname + parts.path).isprintable() or " " in parts.hostname + parts.path:
+        raise ValueError("a URL has a blank or a control character in its host or path")
     user = None if parts.username is None else SecretStr(f"{unquote(parts.username)}:{unquote(parts.password or '')}")
     default = 443 if parts.scheme == "https" else 80
     return Address(parts.scheme, parts.hostname, port or default, parts.path.rstrip("/"), user)

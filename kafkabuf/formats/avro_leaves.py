@@ -74,6 +74,8 @@ def _time(node: Primitive, kind: ArrowType) -> Fit | None:
     wanted = UNITS[{"millis": "m", "micros": "u", "nanos": "n"}[fraction]]
     factor = wanted // unit if wanted >= unit else -(unit // wanted)
     narrow = prefix == "tt" and unit <= UNITS["m"]
+    if prefix == "tt":
+        limits = {"low": 0, "high": DAY_MS // 1000 * wanted - 1}
     rank = 0 if factor == 1 else 1 if factor > 0 else 2
     return Fit(rank, "int32" if narrow else "int64", "long", limits | {"factor": factor})
 
@@ -135,7 +137,7 @@ def _decimal(precision: int, scale: int, size: int, kind: ArrowType) -> Fit | No
     number = arrow_types.decimal(kind)
     if number is None or number.scale != scale:
         return None
-    bound = min(10**precision, 2**255, 2 ** max(0, 8 * size - 1) if size else 2**255)
+    bound = min(10**precision, 2**255, 2 ** min(255, 8 * size - 1) if size else 2**255)
     constant = {"constant": bound.to_bytes(32, "little"), "width": number.width, "to_width": size}
     write = "decimal_fixed" if size else "decimal"
     return Fit(0 if number.precision <= precision else 2, "decimal", write, constant)

@@ -120,7 +120,9 @@ def canonical(schema: Any) -> str:
     """The schema as JSON text. Attributes that fastavro adds (`__...`) are dropped. Raises ConfigError."""
     value = _loaded(schema) if isinstance(schema, str) else schema
     try:
-        return json.dumps(_cleaned(value, 0), ensure_ascii=False)
+        return json.dumps(_cleaned(value, 0), ensure_ascii=False, allow_nan=False)
+    except RecursionError as error:
+        raise ConfigError(f"the Avro schema is nested deeper than {MAX_DEPTH} levels") from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the Avro schema is no JSON: {error}") from error
 

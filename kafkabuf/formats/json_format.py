@@ -163,7 +163,7 @@ def _check_text(name: str, value: Any) -> None:
 def _schema_text(schema: str | Mapping[str, Any]) -> str:
     """The text as it is, or a dict's text. Raises ConfigError for what is no JSON Schema."""
     try:
-        text = schema if isinstance(schema, str) else json.dumps(schema)
+        text = schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
         parsed = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"schema is not JSON: {error}") from error

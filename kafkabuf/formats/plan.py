@@ -130,7 +130,16 @@ def _format(field: str, given: AnyFormat | None) -> AnyFormat | None:
         raise ConfigError(
             f"{field}_format must be a format such as kafkabuf.formats.Avro(), found {type(given).__name__}"
         )
+    if isinstance(given, ResolvedFormat) and not _is_header(given.header):
+        raise ConfigError(
+            f"the header of {field}_format must be a pair of str and bytes, or None, found {given.header!r:.200}"
+        )
     return given
+
+
+def _is_header(header: object) -> bool:
+    # The walker reads name and value where they lie.
+    return header is None or (type(header) is tuple and [type(part) for part in header] == [str, bytes])
 
 
 def _column(columns: list[Column], name: str, why: str) -> Column:

@@ -8,7 +8,7 @@ import fastavro
 import pytest
 
 from kafkabuf.errors import ConfigError
-from kafkabuf.formats import Avro
+from kafkabuf.formats import Avro, Json
 from kafkabuf.formats.avro_schema import Array, Fixed, Primitive, Record, Union, canonical, parse
 
 
@@ -96,3 +96,17 @@ def test_names_are_found_in_their_namespace_and_by_alias() -> None:
 )
 def test_logical_type_that_contradicts_its_type_is_ignored(schema: Any) -> None:
     assert parse(canonical(schema)) == Primitive("bytes")
+
+
+def test_schema_that_contains_itself_is_refused() -> None:
+    schema: list[Any] = []
+    schema.append(schema)
+    with pytest.raises(ConfigError, match="nested deeper"):
+        Avro(schema)
+
+
+def test_number_that_json_lacks_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no JSON"):
+        Avro({"type": "record", "name": "R", "fields": [{"name": "a", "type": "double", "default": float("nan")}]})
+    with pytest.raises(ConfigError, match="not JSON"):
+        Json(schema={"default": float("nan")})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import io
 import json
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from kafkabuf.errors import ConfigError, RecordTooLargeError, SerializationError
 from kafkabuf.formats import Avro
-from kafkabuf.formats.format import Format
+from kafkabuf.formats.format import Format, ResolvedFormat
 from kafkabuf.partitioner import murmur2
 from rigs.producer import TOPIC, Rig, assert_whole
 from tests.append.arrow_support import stored, turning
@@ -205,6 +206,9 @@ def test_data_that_does_not_fit_is_refused_before_a_row_is_read(name: str) -> No
     [
         ({"value_format": "avro"}, "value_format must be a format such as kafkabuf.formats.Avro\\(\\), found str"),
         ({"key_format": PERSON}, "key_format must be"),
+        ({"value_format": ResolvedFormat(Avro(), ("k",))}, "the header of value_format must be a pair"),  # type: ignore[arg-type]
+        ({"key_format": ResolvedFormat(Avro(), ("k", "v"))}, "the header of key_format must be a pair"),  # type: ignore[arg-type]
+        ({"value_format": ResolvedFormat(Avro(), (5, b"v"))}, "the header of value_format must be a pair"),  # type: ignore[arg-type]
         ({"key": 5}, "key must be a column's name or a list"),
         ({"key": ["a", 5]}, "key must be a column's name or a list"),
         ({"key": ["a"]}, "needs a key_format"),
@@ -227,3 +231,12 @@ def test_extra_columns_are_left_out_on_demand() -> None:
 def test_no_format_of_another_package_brings_a_program() -> None:
     with pytest.raises(TypeError, match="only kafkabuf has formats"):
         type("Mine", (Format,), {})
+
+
+def test_fixed_of_gibibytes_is_refused_at_once() -> None:
+    schema = {"type": "fixed", "name": "F", "size": 2**30, "logicalType": "decimal", "precision": 2, "scale": 0}
+    rig = Rig()
+    table = pa.table({"value": pa.array([decimal.Decimal(1)], pa.decimal128(2, 0))})
+    report = rig.producer.send_arrow(table, TOPIC, value_format=Avro(schema))
+    with pytest.raises(RecordTooLargeError):
+        report.result(0)

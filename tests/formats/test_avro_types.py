@@ -285,3 +285,16 @@ def test_data_without_capsules_is_refused() -> None:
     for call in (Avro().encode, Avro().schema_for):
         with pytest.raises(SerializationError, match="needs data with the Arrow PyCapsule interface"):
             call([1, 2])
+
+
+@pytest.mark.parametrize("kind", [pa.time32("s"), pa.time32("ms"), pa.time64("us")])
+def test_time_outside_of_a_day_is_refused(kind: pa.DataType) -> None:
+    micros = {"s": 1_000_000, "ms": 1000, "us": 1}[kind.unit]
+    day = 86_400_000_000 // micros
+    schema = logical("long", "time-micros")
+    whole = pa.int32() if kind.bit_width == 32 else pa.int64()
+    last = pa.table({"a": pa.array([0, day - 1], whole).cast(kind, safe=False)})
+    assert [read("long", value or b"") for value in Avro(schema).encode(last)] == [0, (day - 1) * micros]
+    for wrong in (-1, day):
+        with pytest.raises(SerializationError, match="out of the range"):
+            Avro(schema).encode(pa.table({"a": pa.array([wrong], whole).view(kind)}))

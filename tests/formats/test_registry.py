@@ -552,3 +552,18 @@ def test_confluent_kafka_reads_and_writes_the_same_header(fake: FakeRegistry, cl
         context = SerializationContext("t", MessageField(field), [])
         assert JSONSerializer(schema, theirs, conf=options)({"a": 7}, context) == b'{"a":7}'
         assert context.headers == [resolved.header]
+
+
+def test_endless_references_are_refused(fake: FakeRegistry, client: str) -> None:
+    for number in range(300):
+        reference = {"name": f"n.R{number + 1}", "subject": f"s{number + 1}", "version": 1}
+        fake.subjects[f"s{number}"] = [{"schema": RECORD, "id": number + 1, "version": 1, "references": [reference]}]
+    registry = SchemaRegistry({"schema.registry.url": fake.url}, client=client)
+    with pytest.raises(SchemaRegistryError, match="refers to more than 200 others"):
+        registry.resolve(None, subject="s0", use_latest_version=True)
+
+
+@pytest.mark.parametrize("url", ["http://a b", "http://a/b c", "http://a\u200b"])
+def test_url_with_a_blank_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="blank or a control character"):
+        SchemaRegistry({"schema.registry.url": url})

@@ -25,7 +25,7 @@ from kafkabuf.formats.registry.settings import RegistrySettings, check_choice
 from kafkabuf.formats.registry.subjects import subject_name
 
 DEFAULT_TIMEOUT = 60.0  # seconds, as max.block.ms
-_MOST_REFERENCES = 1000
+_MOST_REFERENCES = 200  # they are followed by recursion
 _FOR_EVER = float("inf")
 
 
