@@ -301,3 +301,32 @@ def test_objects_and_columns_become_the_same_bytes() -> None:
 def test_format_without_a_schema_encodes_no_objects() -> None:
     with pytest.raises(ConfigError, match=r"Avro\(\) without a schema"):
         Avro().encode_object({})
+
+
+def test_record_with_the_most_fields_in_common_is_chosen() -> None:
+    one = _record(_field("x", "int"), name="One")
+    two = _record(_field("x", "int"), _field("z", "int"), name="Two")
+    for branches in ([one, two], [two, one]):
+        avro = Avro(branches, extra_columns="ignore")
+        assert avro.encode_object({"x": 1, "z": 2, "more": 3}) == written(branches, {"x": 1, "z": 2})
+
+
+def test_path_after_a_branch_that_failed_in_its_depth_is_right() -> None:
+    parts = [
+        _record(_field("l", {"type": "array", "items": _record(_field("n", kind), name=f"I{kind}")}), name=f"P{kind}")
+        for kind in ("int", "string")
+    ]
+    avro = Avro(_record(_field("u", parts), _field("n", "int")))
+    value = {"u": {"l": [{"n": "text"}]}, "n": "no number"}
+    assert avro.encode_object(value | {"n": 1}) == b"\x02\x02\x08text\x00\x02"
+    with pytest.raises(SerializationError, match=r"^value\.n of type str does not fit"):
+        avro.encode_object(value)
+
+
+def test_pandas_nat_is_refused() -> None:
+    class NaT(datetime):
+        def __ne__(self, other: object) -> bool:
+            return True
+
+    with pytest.raises(SerializationError, match="of type NaT does not fit"):
+        Avro(_logical("long", "timestamp-micros")).encode_object(NaT(1, 1, 1))

@@ -102,6 +102,19 @@ def test_dict_that_changes_while_it_is_read_is_no_crash(change: Any) -> None:
         MAP.encode_object(rows)
 
 
+def test_dict_that_trades_its_entries_while_it_is_read_is_refused() -> None:
+    """Each entry that is read makes room for a new one behind it: the size stays, and there is no end."""
+    numbers = iter(range(10_000))
+
+    def trade() -> None:
+        rows.pop(next(iter(rows)))
+        rows[str(next(numbers, "end"))] = Line(trade)
+
+    rows: dict[str, Any] = {"x": Line(trade), "y": Line(trade)}
+    with pytest.raises(SerializationError, match="was changed while it was read"):
+        MAP.encode_object(rows)
+
+
 def test_field_that_leaves_its_dict_is_still_read() -> None:
     class Index:
         def __index__(self) -> int:
