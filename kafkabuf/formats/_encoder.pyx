@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memset
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport Field
 from kafkabuf.append._arrow cimport (
-    FIXED, LARGE, SMALL, ArrowArray, ArrowSchema, Column, bind_plain, bit_at, borrow, check_indices, check_offsets,
+    FIXED, LARGE, SMALL, ArrowArray, ArrowSchema, Column, bind_plain, bit_at, borrow, check_offsets,
     check_shape, check_table, format_of, index_at, is_null, malformed, offset_at,
 )
 from kafkabuf.formats._program cimport (
@@ -92,7 +92,7 @@ cdef class RowEncoder:
     cdef int bind(self, const ArrowSchema* schema, const ArrowArray* array) except -1:
         self.rows = 0
         check_table(schema, array)
-        bind_children(self, self.steps, self.steps_end, schema, array, array.offset, 0, array.length)
+        bind_children(self, self.steps, self.steps_end, schema, array, array.offset, 0, array.length, NULL)
         self.rows = array.length
         return 0
 
@@ -272,9 +272,16 @@ cdef bytes metadata_text(const char** at, str column):
 # ---- binding ---------------------------------------------------------------------------------------------------------
 # Rows from `first` to `last` - 1 of a column are checked. Row n lies at `start` + n, and the array's own offset more.
 
+cdef struct Parent:
+    # The column around a column, and its rows that are bound. A struct's children have its rows, a list's their own.
+    const Step* step
+    int64_t first, last
+    const Parent* outer         # NULL: there is none, or a dictionary lies between
+
+
 cdef int bind_children(
     RowEncoder encoder, Step* step, Step* end, const ArrowSchema* schema, const ArrowArray* array, int64_t start,
-    int64_t first, int64_t last
+    int64_t first, int64_t last, const Parent* parent
 ) except -1:
     while step < end:
         if step.read == READ_NOTHING:
@@ -282,14 +289,14 @@ cdef int bind_children(
             continue
         if step.child >= array.n_children:
             malformed(path_of(encoder, step), "is missing")
-        bind_step(encoder, step, schema.children[step.child], array.children[step.child], start, first, last)
+        bind_step(encoder, step, schema.children[step.child], array.children[step.child], start, first, last, parent)
         step += step.size
     return 0
 
 
 cdef int bind_step(
     RowEncoder encoder, Step* step, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t first,
-    int64_t last
+    int64_t last, const Parent* parent
 ) except -1:
     cdef Column indices
     cdef Column* c = &step.column
@@ -297,28 +304,66 @@ cdef int bind_step(
     if start > INT64_MAX - last:
         malformed(path, f"begins at offset {start}")
     if schema.dictionary == NULL:
-        return bind_values(encoder, step, path, schema, array, start, first, last)
+        return bind_values(encoder, step, path, schema, array, start, first, last, parent)
     if format_of(schema) not in _INDICES or array.dictionary == NULL:
         malformed(path, "has no integer indices, or no dictionary")
     check_shape(path, schema, array, 2, start + last)
-    bind_values(encoder, step, path, schema.dictionary, array.dictionary, 0, 0, array.dictionary.length)
+    bind_values(encoder, step, path, schema.dictionary, array.dictionary, 0, 0, array.dictionary.length, NULL)
     indices = borrow(array, start, FIXED)
     c.dictionary_start, c.dictionary_validity = c.start, c.validity
-    c.start, c.validity = indices.start + first, indices.validity
+    c.start, c.validity = indices.start, indices.validity
     c.index_type = schema.format[0]
     c.indices = array.buffers[1]
-    # check_indices reads validity at row + start, and counts rows from 0.
-    check_indices(path, c, last - first, array.dictionary.length)
-    c.start -= first
+    return check_used_indices(path, c, first, last, array.dictionary.length, parent)
+
+
+cdef int check_used_indices(
+    str path, const Column* c, int64_t first, int64_t last, int64_t allowed, const Parent* parent
+) except -1:
+    """Arrow says nothing of what an index is where a column around it is null. Nobody reads the index there."""
+    cdef int64_t row, index
+    for row in range(first, last):
+        if not is_null(c, row):
+            index = index_at(c, c.start + row)
+            if (index < 0 or index >= allowed) and is_used(parent, row):
+                malformed(path, f"has index {index} into a dictionary of {allowed} values")
     return 0
+
+
+cdef bint is_used(const Parent* parent, int64_t row) noexcept:
+    """Whether no column around a row of a column is null there."""
+    while parent != NULL:
+        if parent.step.read != READ_STRUCT:
+            row = row_around(parent, row)
+        if row < parent.first or is_null(&parent.step.column, row):
+            return False
+        parent = parent.outer
+    return True
+
+
+cdef int64_t row_around(const Parent* parent, int64_t item) noexcept:
+    """The row of a list that has an item."""
+    cdef const Column* c = &parent.step.column
+    cdef int64_t low = parent.first, high = parent.last, middle
+    if parent.step.read == READ_FIXED_LIST:
+        return item // parent.step.width - c.start
+    while low < high:  # the first row that ends behind the item
+        middle = (low + high) // 2
+        if offset_at(c, c.start + middle + 1) > item:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 cdef int bind_values(
     RowEncoder encoder, Step* step, str path, const ArrowSchema* schema, const ArrowArray* array, int64_t start,
-    int64_t first, int64_t last
+    int64_t first, int64_t last, const Parent* parent
 ) except -1:
     cdef Column* c = &step.column
     cdef Read read = step.read
+    cdef Parent here
+    here.step, here.first, here.last, here.outer = step, first, last, parent
     if read == READ_NULL:
         check_shape(path, schema, array, min(array.n_buffers, 1), start + last)
         memset(c, 0, sizeof(Column))
@@ -328,11 +373,11 @@ cdef int bind_values(
     elif read == READ_STRUCT:
         check_shape(path, schema, array, 1, start + last)
         c[0] = borrow(array, start, FIXED)
-        bind_children(encoder, step + 1, step + step.size, schema, array, c.start, first, last)
+        bind_children(encoder, step + 1, step + step.size, schema, array, c.start, first, last, &here)
     elif read in (READ_LIST, READ_MAP):
-        bind_list(encoder, step, path, schema, array, start, first, last)
+        bind_list(encoder, step, path, schema, array, start, first, last, &here)
     elif read == READ_FIXED_LIST:
-        bind_fixed_list(encoder, step, path, schema, array, start, first, last)
+        bind_fixed_list(encoder, step, path, schema, array, start, first, last, &here)
     else:
         check_shape(path, schema, array, 2, start + last)
         c[0] = borrow(array, start, FIXED)
@@ -344,7 +389,7 @@ cdef int bind_values(
 
 cdef int bind_list(
     RowEncoder encoder, Step* step, str path, const ArrowSchema* schema, const ArrowArray* array, int64_t start,
-    int64_t first, int64_t last
+    int64_t first, int64_t last, const Parent* here
 ) except -1:
     cdef Column* c = &step.column
     cdef int64_t begin = 0, end = 0
@@ -358,15 +403,15 @@ cdef int bind_list(
     if array.n_children != 1:
         malformed(path, f"has {array.n_children} children")
     if step.read == READ_LIST:
-        return bind_children(encoder, step + 1, step + step.size, schema, array, 0, begin, end)
+        return bind_children(encoder, step + 1, step + step.size, schema, array, 0, begin, end, here)
     check_shape(path, schema.children[0], array.children[0], 1, end)
     return bind_children(encoder, step + 1, step + step.size, schema.children[0], array.children[0],
-                         array.children[0].offset, begin, end)
+                         array.children[0].offset, begin, end, here)
 
 
 cdef int bind_fixed_list(
     RowEncoder encoder, Step* step, str path, const ArrowSchema* schema, const ArrowArray* array, int64_t start,
-    int64_t first, int64_t last
+    int64_t first, int64_t last, const Parent* here
 ) except -1:
     cdef Column* c = &step.column
     check_shape(path, schema, array, 1, start + last)
@@ -374,7 +419,7 @@ cdef int bind_fixed_list(
     if array.n_children != 1 or step.width and c.start > INT64_MAX // step.width - last:
         malformed(path, f"has {array.n_children} children, and {array.length} rows of {step.width} items")
     return bind_children(encoder, step + 1, step + step.size, schema, array, 0, (c.start + first) * step.width,
-                         (c.start + last) * step.width)
+                         (c.start + last) * step.width, here)
 
 
 cdef str path_of(RowEncoder encoder, const Step* step):

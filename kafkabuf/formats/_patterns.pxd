@@ -28,7 +28,8 @@ cdef enum PatternOp:
     OP_SHORT_FRACTION = 0x66    # f: a point and 6 or 9 digits, or nothing
     OP_LEAN_FRACTION = 0x6C     # l: a point and up to 9 digits without zeros at the end, or nothing
     OP_OFFSET_Z = 0x58          # X: Z, or as the next
-    OP_OFFSET = 0x78            # x: 1: +HH[mm], 2: +HHmm, 3: +HH:mm, 4: +HH:mm[:ss]
+    OP_OFFSET = 0x78            # x: 1: +HH[mm], 2: +HHmm, 3: +HH:mm, 4: +HH:mm[:ss],
+    #                             5: +HH:mm, rounded
 
 
 cdef enum:
@@ -154,8 +155,10 @@ cdef inline uint8_t* put_lean_fraction(uint8_t* p, int64_t nanos) noexcept nogil
 
 
 cdef inline uint8_t* put_offset(uint8_t* p, int64_t offset, int form) noexcept nogil:
-    cdef int seconds = <int>(-offset if offset < 0 else offset)
-    cdef int minutes = seconds // 60 % 60
+    cdef int seconds = <int>(-offset if offset < 0 else offset), minutes
+    if form == 5:
+        seconds = (seconds + 30) // 60 * 60
+    minutes = seconds // 60 % 60
     p[0] = b"-" if offset < 0 else b"+"
     p = put_pair(p + 1, <uint64_t>(seconds // 3600))
     if form == 1 and minutes == 0:

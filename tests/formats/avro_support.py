@@ -95,6 +95,10 @@ _byte_columns = [
 
 def _scaled(arrow: pa.DataType, avro: Schema, factor: int) -> st.SearchStrategy[Drawn]:
     """A time whose number is multiplied by `factor`; if negative, divided."""
+    if pa.types.is_time(arrow):
+        day = 86_400 * {"ms": 10**3, "us": 10**6, "ns": 10**6}[arrow.unit]
+        times = st.integers(0, day - 1).map(lambda n: n * max(1, -factor))
+        return st.just(Drawn(arrow, avro, times, lambda value: value // max(1, -factor)))
     if factor > 0:
         bound = (2**31 - 1 if arrow.bit_width == 32 else 2**63 - 1) // factor
         return st.just(Drawn(arrow, avro, st.integers(-bound, bound), lambda value: value * factor))

@@ -28,7 +28,7 @@ def model(value: Any) -> str:
         case float():
             return orjson_real(value)
         case dt.datetime():
-            return f'"{value.isoformat()}"'
+            return f'"{_with_whole_minutes(value).isoformat()}"'
         case dt.date() | dt.time():
             return f'"{value.isoformat()}"'
         case dt.timedelta():
@@ -128,7 +128,16 @@ def _ints(bits: int, *, signed: bool) -> st.SearchStrategy[int]:
     return st.integers(low, high) | st.sampled_from([low, high, 0, 9, 10, 99, 100])
 
 
-# Python's datetime has the years 1 to 9999; a named zone has offsets of whole minutes since 1900.
+def _with_whole_minutes(at: dt.datetime) -> dt.datetime:
+    """orjson rounds the offset of a zone to minutes. It takes 59.5 minutes for 60, and not for an hour: not drawn."""
+    offset = at.utcoffset()
+    if offset is None or offset.seconds % 60 == 0:
+        return at
+    minutes = (abs(offset) + dt.timedelta(seconds=30)) // dt.timedelta(minutes=1)
+    return at.replace(tzinfo=dt.timezone(dt.timedelta(minutes=-minutes if offset < dt.timedelta(0) else minutes)))
+
+
+# Python's datetime has the years 1 to 9999.
 _LOCALS = st.datetimes()
 _INSTANTS = st.datetimes(dt.datetime(1900, 1, 2), dt.datetime(9999, 12, 30)).map(lambda at: at.replace(tzinfo=dt.UTC))
 _TIMES = st.times()
