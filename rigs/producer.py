@@ -128,7 +128,7 @@ class Appender(ProducerCore):
         key_format: Any = None,
         key: Any = None,
     ) -> BulkReport:
-        formats = formats_of(value_format, key_format, key, self.registry)
+        formats = formats_of(value_format, key_format, key, getattr(self, "registry", None))
         pending = BulkReport(self.clock, report)
         append_arrow(self, pending, data, topic, formats)
         return pending

@@ -132,6 +132,8 @@ def test_terminal_gets_its_cursor_back(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "kafkabuf", "broker", "--port", "0"]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "150"}
     hide, show = "\x1b[?25l", "\x1b[?25h"
+    poll = select.poll()
+    poll.register(ours, select.POLLIN)
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         shown = ""
         try:
@@ -140,7 +142,7 @@ def test_terminal_gets_its_cursor_back(number: signal.Signals) -> None:
             process.send_signal(number)
             assert process.wait(10) == 0
             while show not in shown:
-                assert select.select([ours], [], [], 5)[0], "the cursor stays hidden"
+                assert poll.poll(5_000), "the cursor stays hidden"
                 shown += os.read(ours, 1000).decode()
         finally:
             process.kill()
