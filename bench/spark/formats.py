@@ -59,6 +59,7 @@ CLAIM = Claim(
     baseline=TO_JSON,
     amount=TIMES * FLIGHTS,
     seconds=120,
+    brief=0.3,
     unit="rows",
     goals=[
         Goal("rows/s as JSON, of to_json in the plan", JSON, RATE.name, 1.0, TO_JSON),
