@@ -71,6 +71,21 @@ def width(kind: ArrowType) -> int | None:
     return numbers[0] if len(numbers) == 1 and 0 <= numbers[0] < 2**31 else None
 
 
+def fixed_width(kind: ArrowType) -> int | None:
+    """The bytes of a fixed-size binary; None for another type."""
+    return width(kind) if kind.format.startswith("w:") else None
+
+
+def list_reader(kind: ArrowType) -> tuple[str, int] | None:
+    """The `read` of a list's step, and the items of a fixed-size list, else 0; None for another type."""
+    if len(kind.children) != 1:
+        return None
+    if kind.format in LISTS:
+        return "list", 0
+    items = width(kind) if kind.format.startswith("+w:") else None
+    return None if items is None else ("fixed_list", items)
+
+
 def has_entries(kind: ArrowType) -> bool:
     """Whether the only child of a map has a key and a value."""
     return len(kind.children) == 1 and kind.children[0].format == "+s" and len(kind.children[0].children) == 2
@@ -79,6 +94,11 @@ def has_entries(kind: ArrowType) -> bool:
 def unit(kind: ArrowType, family: str) -> int | None:
     """Units a second of a `ts` timestamp, `tt` time or `tD` duration; None for another type."""
     return UNITS.get(kind.format[2:3]) if kind.format.startswith(family) else None
+
+
+def time_reader(kind: ArrowType) -> str:
+    """The `read` of a timestamp, time or duration."""
+    return "int32" if kind.format in {"tts", "ttm"} else "int64"
 
 
 def with_zone(kind: ArrowType) -> bool:

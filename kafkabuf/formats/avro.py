@@ -14,7 +14,7 @@ from kafkabuf.formats.avro_compile import compile_column, compile_rows
 from kafkabuf.formats.avro_derive import derive_record, derive_value
 from kafkabuf.formats.avro_references import merged
 from kafkabuf.formats.avro_schema import Node, Record, Union, canonical, parse
-from kafkabuf.formats.format import Format, Source, checked_prefix
+from kafkabuf.formats.format import Format, Source, check_extra_columns, checked_prefix
 from kafkabuf.formats.program import Program
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ class Avro(Format):
         Raises:
             ConfigError: the schema is no Avro schema, or an argument has another type.
         """
-        if extra_columns not in ("error", "ignore"):
-            raise ConfigError(f"extra_columns must be 'error' or 'ignore', found {extra_columns!r}")
+        check_extra_columns(extra_columns)
         text = None if schema is None else canonical(schema)
         if text is not None:
             _parsed(text)

@@ -10,13 +10,11 @@ from collections.abc import Sequence
 
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats._avro import AvroEncoder
-from kafkabuf.formats.arrow_types import LISTS, ArrowType, Column, has_entries, type_name, width
+from kafkabuf.formats.arrow_types import ArrowType, Column, has_entries, list_reader, type_name
 from kafkabuf.formats.avro_default import DefaultError, encode_default
 from kafkabuf.formats.avro_leaves import leaf
 from kafkabuf.formats.avro_schema import MAX_DEPTH, MISSING, Array, Field, Map, Node, Primitive, Record, Union
-from kafkabuf.formats.program import Program, Step
-
-MAX_STEPS = 1 << 16
+from kafkabuf.formats.program import Program, Step, joined, make_program
 
 Steps = list[Step]
 
@@ -38,19 +36,13 @@ def compile_rows(root: Node, columns: Sequence[Column], prefix: bytes, extra_col
         )
     compiler = _Compiler(extra_columns)
     steps = compiler.fields(record, columns, "", 0)
-    return _program(steps, prefix + branch, one_column=False)
+    return make_program("Avro", AvroEncoder, steps, prefix + branch, one_column=False)
 
 
 def compile_column(root: Node, column: Column, prefix: bytes, extra_columns: str) -> Program:
     """A column is the whole value; its nulls are Kafka's null. Raises SerializationError."""
     steps, _ = _Compiler(extra_columns).value(root, *column, column[1].name, 0)
-    return _program(steps, prefix, one_column=True)
-
-
-def _program(steps: Steps, prefix: bytes, *, one_column: bool) -> Program:
-    if len(steps) > MAX_STEPS:
-        raise SerializationError(f"the columns need {len(steps)} steps, and at most {MAX_STEPS} are allowed")
-    return Program("Avro", AvroEncoder, tuple(steps), prefix, one_column)
+    return make_program("Avro", AvroEncoder, steps, prefix, one_column=True)
 
 
 class _Compiler:
@@ -63,18 +55,18 @@ class _Compiler:
         by_name: dict[str, Column] = {}
         for number, kind in columns:
             if kind.name in by_name:
-                raise _MismatchError(f"there are two columns '{_join(path, kind.name)}': rename or drop one of them")
+                raise _MismatchError(f"there are two columns '{joined(path, kind.name)}': rename or drop one of them")
             by_name[kind.name] = (number, kind)
         steps: Steps = []
         for found in record.fields:
             names = [name for name in (found.name, *found.aliases) if name in by_name]
             if names:
                 number, kind = by_name.pop(names[0])
-                steps += self.value(found.node, number, kind, _join(path, kind.name), depth + 1)[0]
+                steps += self.value(found.node, number, kind, joined(path, kind.name), depth + 1)[0]
             else:
                 steps.append(_default(record, found, path))
         if by_name and self._refuses_extra:
-            extra = ", ".join(f"'{_join(path, name)}'" for name in by_name)
+            extra = ", ".join(f"'{joined(path, name)}'" for name in by_name)
             raise _MismatchError(
                 f"{record} of the Avro schema has no field for {extra}: drop the columns, add fields, or give "
                 f'Avro(..., extra_columns="ignore")'
@@ -107,10 +99,9 @@ class _Compiler:
         """Read, write, the steps of the parts, their rank, and the items of a fixed-size list."""
         if isinstance(node, Record) and kind.format == "+s":
             return "struct", "record", self.fields(node, list(enumerate(kind.children)), path, depth), 0, 0
-        items = width(kind) if kind.format.startswith("+w:") else None
-        if isinstance(node, Array) and len(kind.children) == 1 and (kind.format in LISTS or items is not None):
+        if isinstance(node, Array) and (reader := list_reader(kind)) is not None:
             parts, rank = self.value(node.items, 0, kind.children[0], f"{path}[]", depth + 1)
-            return "list" if items is None else "fixed_list", "array", parts, rank, items or 0
+            return reader[0], "array", parts, rank, reader[1]
         if isinstance(node, Map) and kind.format == "+m" and has_entries(kind):
             key, item = kind.children[0].children
             keys, _ = self.value(Primitive("string"), 0, key, f"{path}{{key}}", depth + 1)
@@ -145,7 +136,7 @@ class _Compiler:
 
 
 def _default(record: Record, found: Field, path: str) -> Step:
-    where = _join(path, found.name)
+    where = joined(path, found.name)
     if found.default is MISSING:
         raise _MismatchError(
             f"there is no column '{where}', and the field of {record} has no default: add the column, or a default"
@@ -155,10 +146,6 @@ def _default(record: Record, found: Field, path: str) -> Step:
     except DefaultError as error:
         raise _MismatchError(f"there is no column '{where}', and the default of its field is wrong: {error}") from error
     return Step("nothing", "constant", where, "", str(found.node), constant=constant)
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def _advice(node: Node, kind: ArrowType) -> str:

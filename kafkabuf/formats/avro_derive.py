@@ -67,7 +67,7 @@ def _type(column: ArrowType, name: str, path: str) -> Any:
 
 
 def _fixed(column: ArrowType, name: str) -> dict[str, Any] | None:
-    size = arrow_types.width(column) if column.format.startswith("w:") else None
+    size = arrow_types.fixed_width(column)
     return None if size is None else {"type": "fixed", "name": name, "size": size}
 
 

@@ -14,7 +14,6 @@ from kafkabuf.formats.arrow_types import BINARIES, INTEGERS, REALS, TEXTS, UNITS
 from kafkabuf.formats.avro_schema import Enum, Fixed, Node, Primitive
 from kafkabuf.formats.symbols import symbol_table
 
-_READS = {"e": "half", "f": "float", "g": "double"}
 _AVRO_RANGES = {"int": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1)}
 DAY_MS = 86_400_000
 
@@ -73,11 +72,10 @@ def _time(node: Primitive, kind: ArrowType) -> Fit | None:
         return None
     wanted = UNITS[{"millis": "m", "micros": "u", "nanos": "n"}[fraction]]
     factor = wanted // unit if wanted >= unit else -(unit // wanted)
-    narrow = prefix == "tt" and unit <= UNITS["m"]
     if prefix == "tt":
         limits = {"low": 0, "high": DAY_MS // 1000 * wanted - 1}
     rank = 0 if factor == 1 else 1 if factor > 0 else 2
-    return Fit(rank, "int32" if narrow else "int64", "long", limits | {"factor": factor})
+    return Fit(rank, arrow_types.time_reader(kind), "long", limits | {"factor": factor})
 
 
 def _real(node: Primitive, kind: ArrowType) -> Fit | None:
@@ -86,7 +84,7 @@ def _real(node: Primitive, kind: ArrowType) -> Fit | None:
     if kind.format in REALS:
         if kind.format == "g" and write == "float":
             return None
-        return Fit(int(_READS[kind.format] != write), _READS[kind.format], write, {})
+        return Fit(int(REALS[kind.format] != write), REALS[kind.format], write, {})
     exact = "csCSiI" if write == "double" else "csCS"
     if kind.format in INTEGERS and kind.format in exact:
         return Fit(2, INTEGERS[kind.format][0], write, {})
@@ -101,7 +99,7 @@ def _string(node: Primitive, kind: ArrowType) -> Fit | None:
         return Fit(int(bool(node.logical)), "bytes", "string", {})
     if kind.format in BINARIES:
         return Fit(2, "bytes", "string", {})
-    if node.logical == "uuid" and _fixed_width(kind) == 16:
+    if node.logical == "uuid" and arrow_types.fixed_width(kind) == 16:
         return Fit(1, "bytes", "uuid", {"width": 16})
     return None
 
@@ -111,7 +109,7 @@ def _bytes(node: Primitive, kind: ArrowType) -> Fit | None:
         return _decimal(node.precision, node.scale, 0, kind)
     if kind.format in BINARIES or kind.format in TEXTS:
         return Fit(int(kind.format in TEXTS), "bytes", "bytes", {})
-    size = _fixed_width(kind)
+    size = arrow_types.fixed_width(kind)
     return None if size is None else Fit(1, "bytes", "bytes", {"width": size})
 
 
@@ -123,13 +121,9 @@ def _fixed(node: Fixed, kind: ArrowType) -> Fit | None:
         return Fit(2, "int64", "duration", {"low": 0, "high": 2**32 - 1, "factor": factor, "to_width": 12})
     if kind.format in BINARIES:
         return Fit(2, "bytes", "fixed", {"to_width": node.bytes})
-    if _fixed_width(kind) == node.bytes:
+    if arrow_types.fixed_width(kind) == node.bytes:
         return Fit(0, "bytes", "fixed", {"width": node.bytes, "to_width": node.bytes})
     return None
-
-
-def _fixed_width(kind: ArrowType) -> int | None:
-    return arrow_types.width(kind) if kind.format.startswith("w:") else None
 
 
 def _decimal(precision: int, scale: int, size: int, kind: ArrowType) -> Fit | None:

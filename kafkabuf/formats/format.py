@@ -20,6 +20,12 @@ def checked_prefix(prefix: bytes) -> bytes:
     return prefix
 
 
+def check_extra_columns(extra_columns: str) -> None:
+    """Raises ConfigError for another word."""
+    if extra_columns not in ("error", "ignore"):
+        raise ConfigError(f"extra_columns must be 'error' or 'ignore', found {extra_columns!r}")
+
+
 class Source(NamedTuple):
     """The columns that become keys or values: one column as it is, or a record of them all (`is_record`)."""
 

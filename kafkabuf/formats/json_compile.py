@@ -9,11 +9,10 @@ from typing import Any
 from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats import arrow_types, json_pattern
 from kafkabuf.formats._json import JsonEncoder
-from kafkabuf.formats.arrow_types import BINARIES, INTEGERS, LISTS, REALS, TEXTS, ArrowType, Column, type_name, width
+from kafkabuf.formats.arrow_types import BINARIES, INTEGERS, REALS, TEXTS, ArrowType, Column, type_name
 from kafkabuf.formats.json_names import escaped, padded
-from kafkabuf.formats.program import Program, Step
+from kafkabuf.formats.program import Program, Step, joined, make_program
 
-MAX_STEPS = 1 << 16
 MAX_SCALE = 76
 DAY = 86_400
 UUID = "arrow.uuid"
@@ -42,20 +41,14 @@ class Choices:
 
 def compile_rows(columns: Sequence[Column], prefix: bytes, choices: Choices) -> Program:
     """A row is an object with a member for each column. Raises SerializationError."""
-    return _program(_Compiler(choices).members(columns, ""), prefix, one_column=False)
+    return make_program("JSON", JsonEncoder, _Compiler(choices).members(columns, ""), prefix, one_column=False)
 
 
 def compile_column(column: Column, prefix: bytes, choices: Choices) -> Program:
     """A column is the whole value; its nulls are Kafka's null. Raises SerializationError."""
     number, kind = column
     steps = _Compiler(choices).value(number, kind, "", kind.name, NULL_REFUSED)
-    return _program(steps, prefix, one_column=True)
-
-
-def _program(steps: Steps, prefix: bytes, *, one_column: bool) -> Program:
-    if len(steps) > MAX_STEPS:
-        raise SerializationError(f"the columns need {len(steps)} steps, and at most {MAX_STEPS} are allowed")
-    return Program("JSON", JsonEncoder, tuple(steps), prefix, one_column)
+    return make_program("JSON", JsonEncoder, steps, prefix, one_column=True)
 
 
 class _Compiler:
@@ -69,7 +62,7 @@ class _Compiler:
         names = set()
         null = NULL_LEFT_OUT if self._choices.ignore_null_fields else NULL_WRITTEN
         for number, kind in columns:
-            where = f"{path}.{kind.name}" if path else kind.name
+            where = joined(path, kind.name)
             if kind.name in names:
                 raise SerializationError(f"there are two columns '{where}': rename or drop one of them")
             names.add(kind.name)
@@ -106,10 +99,9 @@ class _Compiler:
         """Read, write, target, the steps of the parts, and the items of a fixed-size list."""
         if kind.format == "+s":
             return "struct", "record", "object", self.members(list(enumerate(kind.children)), path), 0
-        items = width(kind) if kind.format.startswith("+w:") else None
-        if len(kind.children) == 1 and (kind.format in LISTS or items is not None):
+        if (reader := arrow_types.list_reader(kind)) is not None:
             parts = self.value(0, kind.children[0], ",", f"{path}[]", NULL_WRITTEN)
-            return "list" if items is None else "fixed_list", "array", "array", parts, items or 0
+            return reader[0], "array", "array", parts, reader[1]
         if kind.format == "+m" and arrow_types.has_entries(kind):
             key, item = kind.children[0].children
             parts = self._key(key, f"{path}{{key}}")
@@ -138,7 +130,7 @@ class _Compiler:
         for family, units in (("tt", 10**9), ("ts", 10**6), ("tD", 10**6)):
             if (unit := arrow_types.unit(kind, family)) is not None:
                 factor = units // unit if units >= unit else -(unit // units)
-                return _read_time(family, unit), "long", "key", {"factor": factor}, b""
+                return arrow_types.time_reader(kind), "long", "key", {"factor": factor}, b""
         return None
 
     # ---- values without parts ----------------------------------------------------------------------------------------
@@ -166,7 +158,7 @@ class _Compiler:
         return leaf
 
     def _bytes(self, kind: ArrowType) -> Leaf | None:
-        size = width(kind) if kind.format.startswith("w:") else None
+        size = arrow_types.fixed_width(kind)
         if size == 16 and kind.extension == UUID:
             return "bytes", "uuid", "string", {"width": 16}, b""
         if size is not None or kind.format in BINARIES:
@@ -189,7 +181,7 @@ class _Compiler:
             return "int64", "duration", "duration", {"factor": unit}, b""
         if (unit := arrow_types.unit(kind, "tt")) is not None:
             table = self._table(json_pattern.SPARK_TIME if self._spark else json_pattern.ORJSON_TIME, None)
-            return _read_time("tt", unit), "pattern", "time", {"factor": unit, "low": 0, "high": 0}, table
+            return arrow_types.time_reader(kind), "pattern", "time", {"factor": unit, "low": 0, "high": 0}, table
         if (unit := arrow_types.unit(kind, "ts")) is not None:
             zone = self._zone(kind)
             table = self._table(self._timestamp_ops(instant=zone is not None), zone)
@@ -224,7 +216,3 @@ class _Compiler:
         if self._spark:
             return json_pattern.SPARK_INSTANT if instant else json_pattern.SPARK_LOCAL
         return json_pattern.ORJSON_INSTANT if instant else json_pattern.ORJSON_LOCAL
-
-
-def _read_time(family: str, unit: int) -> str:
-    return "int32" if family == "tt" and unit <= 1000 else "int64"

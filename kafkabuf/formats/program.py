@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from kafkabuf.errors import SerializationError
 
 if TYPE_CHECKING:
     from kafkabuf.formats._encoder import RowEncoder
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+MAX_STEPS = 1 << 16
 
 
 class Step(NamedTuple):
@@ -43,3 +47,17 @@ class Program(NamedTuple):
     steps: tuple[Step, ...]
     prefix: bytes
     one_column: bool
+
+
+def make_program(
+    format: str, encoder: type[RowEncoder], steps: Sequence[Step], prefix: bytes, *, one_column: bool
+) -> Program:
+    """Raises SerializationError for columns that need too many steps."""
+    if len(steps) > MAX_STEPS:
+        raise SerializationError(f"the columns need {len(steps)} steps, and at most {MAX_STEPS} are allowed")
+    return Program(format, encoder, tuple(steps), prefix, one_column)
+
+
+def joined(path: str, name: str) -> str:
+    """The path of a column that is part of the column at `path`, or of the row if that is empty."""
+    return f"{path}.{name}" if path else name

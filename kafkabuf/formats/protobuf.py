@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self, final
 
 from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats.arrow_types import Column
-from kafkabuf.formats.format import Format, Source, checked_prefix
+from kafkabuf.formats.format import Format, Source, check_extra_columns, checked_prefix
 from kafkabuf.formats.program import Program
 from kafkabuf.formats.protobuf_compile import Rules, compile_column, compile_rows
 from kafkabuf.formats.protobuf_descriptor import descriptor_set, last_file, needed_files
@@ -101,8 +101,7 @@ class Protobuf(Format):
         return made
 
     def _set(self, message: str, descriptors: bytes, prefix: bytes, extra_columns: str, missing_columns: str) -> None:
-        if extra_columns not in ("error", "ignore"):
-            raise ConfigError(f"extra_columns must be 'error' or 'ignore', found {extra_columns!r}")
+        check_extra_columns(extra_columns)
         if missing_columns not in ("unset", "error"):
             raise ConfigError(f"missing_columns must be 'unset' or 'error', found {missing_columns!r}")
         needed = needed_files(descriptors, _parsed(descriptors, message).file)

@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats._protobuf import ProtobufEncoder
-from kafkabuf.formats.arrow_types import LISTS, ArrowType, Column, type_name, width
-from kafkabuf.formats.program import Program, Step
+from kafkabuf.formats.arrow_types import ArrowType, Column, has_entries, list_reader, type_name
+from kafkabuf.formats.program import Program, Step, joined, make_program
 from kafkabuf.formats.protobuf_leaves import WRAPPERS, leaf
 from kafkabuf.formats.protobuf_schema import Field, Message
 
-MAX_STEPS = 1 << 16
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIRE_TYPES = {
     "double": _FIXED64, "fixed64": _FIXED64, "sfixed64": _FIXED64, "float": _FIXED32, "fixed32": _FIXED32,
@@ -38,7 +37,8 @@ class Rules(NamedTuple):
 
 def compile_rows(root: Message, columns: Sequence[Column], prefix: bytes, rules: Rules) -> Program:
     """A row of the columns is a message. Raises SerializationError."""
-    return _program(_Compiler(rules).message(root, columns, ""), prefix, one_column=False)
+    steps = _Compiler(rules).message(root, columns, "")
+    return make_program("Protobuf", ProtobufEncoder, steps, prefix, one_column=False)
 
 
 def compile_column(root: Message, column: Column, prefix: bytes, rules: Rules) -> Program:
@@ -52,13 +52,7 @@ def compile_column(root: Message, column: Column, prefix: bytes, rules: Rules) -
         )
     parts = _Compiler(rules).message(root, list(enumerate(values.children)), kind.name)
     own = Step("struct", "root", kind.name, type_name(kind), str(root), child, 1 + len(parts))
-    return _program([own, *parts], prefix, one_column=True)
-
-
-def _program(steps: Steps, prefix: bytes, *, one_column: bool) -> Program:
-    if len(steps) > MAX_STEPS:
-        raise SerializationError(f"the columns need {len(steps)} steps, and at most {MAX_STEPS} are allowed")
-    return Program("Protobuf", ProtobufEncoder, tuple(steps), prefix, one_column)
+    return make_program("Protobuf", ProtobufEncoder, [own, *parts], prefix, one_column=True)
 
 
 class _Compiler:
@@ -76,7 +70,7 @@ class _Compiler:
                 self._missing(message, field, path)
                 continue
             number, kind = by_field[field.number]
-            own = self._field(field, number, kind, _join(path, kind.name))
+            own = self._field(field, number, kind, joined(path, kind.name))
             if field.oneof and own:
                 # The second step of a wrapper reads its column.
                 oneofs.setdefault(field.oneof, []).append(len(steps) + (own[0].write == "wrapper"))
@@ -93,14 +87,14 @@ class _Compiler:
             if field is None:
                 extra.append(kind.name)
             elif field.number in found:
-                names = f"'{_join(path, found[field.number][1].name)}' and '{_join(path, kind.name)}'"
+                names = f"'{joined(path, found[field.number][1].name)}' and '{joined(path, kind.name)}'"
                 raise SerializationError(
                     f"the columns {names} are both the field {field.name} of {message}: rename or drop one of them"
                 )
             else:
                 found[field.number] = (number, kind)
         if extra and self._rules.extra_columns == "error":
-            names = ", ".join(f"'{_join(path, name)}'" for name in extra)
+            names = ", ".join(f"'{joined(path, name)}'" for name in extra)
             raise SerializationError(
                 f"{message} has no field for {names}: drop the columns, add fields, or give "
                 f'Protobuf(..., extra_columns="ignore")'
@@ -108,7 +102,7 @@ class _Compiler:
         return found
 
     def _missing(self, message: Message, field: Field, path: str) -> None:
-        where = _join(path, field.name)
+        where = joined(path, field.name)
         if field.required:
             raise SerializationError(f"there is no column '{where}', and {message} requires the field: add the column")
         if self._rules.missing_columns == "error":
@@ -130,20 +124,20 @@ class _Compiler:
 
     def _repeated(self, field: Field, child: int, kind: ArrowType, path: str) -> Steps:
         values = kind.dictionary or kind
-        items = width(values) if values.format.startswith("+w:") else None
-        if len(values.children) != 1 or not (values.format in LISTS or items is not None):
+        reader = list_reader(values)
+        if reader is None:
             raise _mismatch(field, kind, path, "give a list")
         tag = _tag(field.number, _BYTES) if field.packed else b""
         item = replace(field, repeated=False, required=True, presence=True)
         parts = self._value(item, 0, values.children[0], f"{path}[]")
         if field.packed:
             parts[0] = parts[0]._replace(tag=b"")
-        read, write = "list" if items is None else "fixed_list", "packed" if field.packed else "array"
-        return [_step(field, read, write, child, kind, path, parts)._replace(width=items or 0, tag=tag), *parts]
+        write = "packed" if field.packed else "array"
+        return [_step(field, reader[0], write, child, kind, path, parts)._replace(width=reader[1], tag=tag), *parts]
 
     def _map(self, field: Field, entry: Message, child: int, kind: ArrowType, path: str) -> Steps:
         values = kind.dictionary or kind
-        if values.format != "+m" or not _has_entries(values) or [f.number for f in entry.fields] != [1, 2]:
+        if values.format != "+m" or not has_entries(values) or [f.number for f in entry.fields] != [1, 2]:
             raise _mismatch(field, kind, path, "give a map")
         # Each entry has both its key and its value, also where they are zeros.
         fields = [replace(part, required=True, presence=True) for part in entry.fields]
@@ -198,14 +192,6 @@ def _tag(number: int, wire_type: int) -> bytes:
 
 def _is_null(kind: ArrowType) -> bool:
     return kind.format == "n" and kind.dictionary is None
-
-
-def _has_entries(kind: ArrowType) -> bool:
-    return len(kind.children) == 1 and kind.children[0].format == "+s" and len(kind.children[0].children) == 2
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def _mismatch(field: Field, kind: ArrowType, path: str, advice: str) -> SerializationError:

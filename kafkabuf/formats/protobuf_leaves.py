@@ -86,7 +86,7 @@ def _string(kind: ArrowType) -> Leaf | None:
 def _bytes(kind: ArrowType) -> Leaf | None:
     if kind.format in TEXTS or kind.format in BINARIES:
         return Leaf("bytes", "bytes", {})
-    size = arrow_types.width(kind) if kind.format.startswith("w:") else None
+    size = arrow_types.fixed_width(kind)
     return None if size is None else Leaf("bytes", "bytes", {"width": size})
 
 
@@ -141,7 +141,7 @@ def _time_of_day(kind: ArrowType) -> Leaf | None:
     unit = arrow_types.unit(kind, "tt")
     if unit is None:
         return None
-    return Leaf("int32" if unit <= 1000 else "int64", "time_of_day", _seconds(unit, 0, _DAY_S * unit - 1))
+    return Leaf(arrow_types.time_reader(kind), "time_of_day", _seconds(unit, 0, _DAY_S * unit - 1))
 
 
 _WELL_KNOWN: dict[str, Callable[[ArrowType], Leaf | None]] = {
