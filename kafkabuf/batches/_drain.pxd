@@ -25,6 +25,14 @@ cdef class Room:
     cdef int64_t full_batches               # the same of requests that may wait behind these, of closed batches only
 
 
+cdef class OpenShare:
+    cdef int64_t in_flight                  # bytes of the open batches that went while memory was scarce
+    cdef int64_t promised                   # bytes that this turn lets go
+    cdef int64_t turn                       # the turn that `promised` belongs to
+
+    cdef int begin_turn(self, int64_t turn) except -1
+
+
 cdef class DrainCore(AccumulatorCore):
     # ---- fixed at construction
     cdef readonly double linger             # seconds
@@ -36,6 +44,11 @@ cdef class DrainCore(AccumulatorCore):
     cdef readonly set flushes               # one token for each flush under way
 
     # ---- thread: Sender
+    cdef dict open_shares                   # node id -> OpenShare
+    cdef int leaders                        # nodes that led a queue when shares were last counted; at least 1
+    cdef int64_t turns                      # calls of find_ready that counted shares
+    cdef int64_t open_drained               # bytes that OpenShare.in_flight has to count for the newest drain
+
     # `ready`, `drain` and `time_to_expiry` for Cython callers: in each call a cpdef method would check whether a
     # Python subclass overrides it.
     # `rooms`: node id -> Room, or None. A queue that finds no room at its leader is left out, unless it is the leader's
@@ -55,8 +68,11 @@ cdef class DrainCore(AccumulatorCore):
     cdef int note_taken(self, object node_id, bint taken, double now) except -1
     cdef int forget_idle(self, dict queues_by_node) except -1
     cdef double time_until_sendable(self, PartitionQueue queue, double now, bint exhausted) except? -1
+    cdef OpenShare open_share(self, object node_id)
+    # Whether the queue holds nothing but the batch that takes the next record.
+    cdef bint is_open(self, PartitionQueue queue) noexcept
     # Whether a leader that has other queues to serve takes nothing of this queue in this turn. Touches no batch.
     cdef bint finds_no_room(self, PartitionQueue queue, Room room) noexcept
-    cdef int take_room(self, PartitionQueue queue, Room room, bint exhausted) except -1
-    # What a batch takes of max.request.size: its bytes, or while a thread waits for memory the memory that it holds.
-    cdef int64_t cost(self, Batch batch, bint exhausted) noexcept
+    cdef int take_room(self, PartitionQueue queue, Room room, OpenShare share, bint scarce) except -1
+    # What a batch takes of max.request.size: its bytes, or the memory that it holds where memory is scarce.
+    cdef int64_t cost(self, Batch batch, bint scarce) noexcept

@@ -15,6 +15,9 @@ from kafkabuf.batches._sequences cimport SequenceCore
 # alone, which costs the batches behind it one round trip.
 cdef double PROOF_LASTS = 1.0
 
+# With so many queues at least, open batches may take all memory along, unless their leaders have shares of it.
+cdef Py_ssize_t MANY_QUEUES = 8
+
 # The compression thread leaves so many batches at the front to the Sender, which would else wait for them, and looks at
 # so many places at most: a look must not cost more than a batch.
 cdef enum:
@@ -42,6 +45,17 @@ cdef class Room:
         self.full_batches = full_batches
 
 
+@cython.final
+cdef class OpenShare:
+    """The memory that one node's open batches take while memory is scarce."""
+
+    cdef int begin_turn(self, int64_t turn) except -1:
+        if self.turn != turn:
+            self.turn = turn
+            self.promised = 0
+        return 0
+
+
 cdef class DrainCore(AccumulatorCore):
     """The Sender's steps of every turn. `RecordAccumulator` adds the rare steps."""
 
@@ -54,6 +68,8 @@ cdef class DrainCore(AccumulatorCore):
         self.max_request_size = max_request_size
         self.producer_state = producer_state
         self.flushes = set()
+        self.open_shares = {}
+        self.leaders = 1
 
     def ready(self, double now, dict rooms=None):
         """The queues with a batch that may go now, by their leader's node id. `rooms`: node id -> Room."""
@@ -64,10 +80,14 @@ cdef class DrainCore(AccumulatorCore):
         cdef Ready answer = Ready.__new__(Ready)
         cdef PartitionQueue queue
         cdef Room room = None
+        cdef OpenShare share = None
         cdef list queues = None
-        cdef bint exhausted = self.pool.exhausted()
+        cdef bint exhausted = self.pool.exhausted(), scarce = not self.pool.plenty()
+        cdef bint shares = scarce and len(self.active) >= MANY_QUEUES
+        cdef int64_t most_open = self.pool.total // 2 // self.leaders if shares else 0
         cdef double wait
-        cdef int leader = -1
+        cdef int leader = -1, leaders = 0
+        self.turns += shares
         for queue in self.active_queues():  # a copy: send() adds queues while this loop runs
             if queue.leader < 0:
                 answer.leaderless_topics.add(queue.topic)
@@ -76,6 +96,12 @@ cdef class DrainCore(AccumulatorCore):
                 leader = queue.leader
                 queues = answer.queues_by_node.get(leader)
                 room = None if rooms is None else rooms.get(leader)
+                if shares:
+                    share = self.open_share(leader)
+                    leaders += share.turn != self.turns
+                    share.begin_turn(self.turns)
+            if share is not None and share.in_flight + share.promised >= most_open and self.is_open(queue):
+                continue  # a response will make room
             if room is not None and queues is not None and self.finds_no_room(queue, room):
                 answer.left_out.add(leader)
                 continue
@@ -86,34 +112,49 @@ cdef class DrainCore(AccumulatorCore):
             if queues is None:
                 queues = answer.queues_by_node[leader] = []
             queues.append(queue)
-            if room is not None:
-                self.take_room(queue, room, exhausted)
+            if room is not None or share is not None:
+                self.take_room(queue, room, share, scarce)
+        if leaders:
+            self.leaders = leaders
+        return answer
+
+    cdef OpenShare open_share(self, object node_id):
+        cdef OpenShare share = self.open_shares.get(node_id)
+        if share is None:
+            share = self.open_shares[node_id] = OpenShare.__new__(OpenShare)
+        return share
+
+    cdef bint is_open(self, PartitionQueue queue) noexcept:
+        cdef bint answer
+        enter_lock(&self.pool.guard)
+        answer = queue.open is not None and len(queue.batches) == 1
+        leave_lock(&self.pool.guard)
         return answer
 
     cdef bint finds_no_room(self, PartitionQueue queue, Room room) noexcept:
-        cdef bint only_open
         if room.any_batches > 0:
             return False
-        if room.full_batches <= 0:
-            return True
-        enter_lock(&self.pool.guard)
-        only_open = queue.open is not None and len(queue.batches) == 1
-        leave_lock(&self.pool.guard)
-        return only_open
+        return room.full_batches <= 0 or self.is_open(queue)
 
-    cdef int64_t cost(self, Batch batch, bint exhausted) noexcept:
-        # While memory lacks, small batches must not take it along: batches of one record each would hold all memory in
-        # flight, none would be left for batches to grow in, and the next would have one record again.
-        return self.pool.size_of(batch.extent) if exhausted else <int64_t>batch.builder.position
+    cdef int64_t cost(self, Batch batch, bint scarce) noexcept:
+        # Where memory is scarce, small batches must not take it along: batches of one record each would hold all memory
+        # in flight, none would be left for batches to grow in, and the next would have one record again.
+        return self.pool.size_of(batch.extent) if scarce else <int64_t>batch.builder.position
 
-    cdef int take_room(self, PartitionQueue queue, Room room, bint exhausted) except -1:
+    cdef int take_room(self, PartitionQueue queue, Room room, OpenShare share, bint scarce) except -1:
         cdef int64_t size = 0
+        cdef Batch batch
         enter_lock(&self.pool.guard)
         try:
             if queue.batches:  # another thread may have purged them since the check
-                size = self.cost(<Batch>queue.batches[0], exhausted)
+                batch = <Batch>queue.batches[0]
+                size = self.cost(batch, scarce)
+                if share is not None and not batch.closed:
+                    share.promised += size
         finally:
             leave_lock(&self.pool.guard)
+        if room is None:
+            return 0
         if room.any_batches > 0:
             room.any_batches -= size
         else:
@@ -160,7 +201,8 @@ cdef class DrainCore(AccumulatorCore):
         cdef PartitionQueue queue
         cdef Batch batch
         cdef int64_t size = 0, cost, most
-        cdef bint exhausted = self.pool.exhausted(), empty
+        self.open_drained = 0
+        cdef bint exhausted = self.pool.exhausted(), scarce = not self.pool.plenty(), empty
         try:
             for queue in queues:
                 if self.time_until_sendable(queue, now, exhausted) > 0:
@@ -172,10 +214,12 @@ cdef class DrainCore(AccumulatorCore):
                     batch = <Batch>queue.batches[0]
                     if batch.claimed or (full and not batch.closed):
                         continue
-                    cost = self.cost(batch, exhausted)
+                    cost = self.cost(batch, scarce)
                     if batches and size + cost > most:
                         break
                     empty = batch.builder.count == 0
+                    if scarce and not batch.closed:
+                        self.open_drained += cost
                     if not empty:
                         batches.append(batch)  # first: if it fails for want of memory, the batch stays in its queue
                     self.take(queue)

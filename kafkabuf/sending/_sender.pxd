@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 from kafkabuf._metrics cimport ProducerStats
 from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport Batch
-from kafkabuf.batches._drain cimport DrainCore
+from kafkabuf.batches._drain cimport DrainCore, OpenShare
 from kafkabuf.batches._sequences cimport SequenceCore
 from kafkabuf.network._client cimport ClientCore
 from kafkabuf.network._request cimport Completion, Request
@@ -20,6 +20,8 @@ cdef class ProduceRequest:
     cdef readonly list batches
     cdef SenderCore sender
     cdef bint built                     # the frame counts as a reader of each batch, and may be on its way
+    cdef OpenShare share                # the node's, if the request took open batches while memory was scarce; or None
+    cdef int64_t share_taken            # bytes of these batches
     cdef bint in_flight                 # each partition counts this request as in flight
 
     cpdef Frame build(self, int correlation_id)

@@ -256,6 +256,9 @@ cdef class SenderCore:
             request = ProduceRequest.__new__(ProduceRequest)
             request.sender = self
             request.batches = batches
+            if self._accumulator.open_drained:
+                request.share = self._accumulator.open_share(node_id)
+                request.share_taken = self._accumulator.open_drained
             self.count_request(request, 1)
             request.version = self.api_version(node_id)
             self.hand_over(node_id, new_request(PRODUCE_API, request.version, request.build, request, self.acks != 0))
@@ -285,6 +288,8 @@ cdef class SenderCore:
     cdef int count_request(self, ProduceRequest request, int change) except -1:
         cdef Batch batch
         request.in_flight = change > 0
+        if request.share is not None:
+            request.share.in_flight += change * request.share_taken
         for batch in request.batches:
             self.count_in_flight(batch, change)
         return 0

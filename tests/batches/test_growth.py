@@ -9,7 +9,7 @@ import pytest
 
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import BufferExhaustedError
-from rigs.fake_client import Answer, encode_answer
+from rigs.fake_client import Answer, Sent, encode_answer
 from rigs.producer import TOPIC, Rig, TurningClock, assert_whole
 
 SLAB = 16 * 1024
@@ -200,39 +200,86 @@ def test_ten_thousand_queues_get_a_record_without_a_wait_for_memory() -> None:
     assert_whole(rig.pool)
 
 
-def test_batches_of_one_record_do_not_hold_all_memory_in_flight() -> None:
-    """The broker needs as long for a batch as the producer for four records: one record a batch is too slow."""
-    partitions, batch_cost = 400, 4
-    clock = TurningClock()
-    rig = small_rig(partitions, 80, clock, linger_ms=0, max_request_size=40 * 1024, enable_idempotence=True)
-    now = 0  # in records sent
-    ends: dict[int, int] = {}  # when the broker ends each request, by its number
-    batches: list[int] = []
+class SlowBrokers:
+    """Brokers that need `batch_cost` microseconds for a batch, whatever its size. Each serves its requests in turn."""
 
-    def serve(block: bool) -> None:
-        nonlocal now
-        rig.turn()
-        while rig.client.under_way:
-            for sent in rig.client.under_way:
-                if sent.correlation_id not in ends:
-                    batches.append(len(sent.produced.records))
-                    ends[sent.correlation_id] = max(now, *ends.values(), 0) + batch_cost * batches[-1]
-            first = rig.client.under_way[0]
-            if block:
-                now, block = max(now, ends[first.correlation_id]), False
-            if ends[first.correlation_id] > now:
-                return
+    def __init__(self, rig: Rig, batch_cost: float) -> None:
+        self.rig, self.batch_cost = rig, batch_cost
+        self.now = 0.0  # microseconds
+        self.batches = 0
+        self.ends: dict[int, float] = {}  # when the broker ends each request, by its correlation id
+        self.busy_until: dict[int, float] = {}  # by node id
+
+    def advance(self, microseconds: float) -> None:
+        self.now += microseconds
+        self.rig.clock.advance(microseconds / 1e6)
+
+    def run(self) -> None:
+        """A turn of the Sender, and the responses that are due."""
+        self.rig.turn()
+        while (first := self._next()) is not None and self.ends[first.correlation_id] <= self.now:
             answers = {key: Answer(base_offset=-1) for key in first.produced.records}
-            rig.client.answer_with(first, encode_answer(first.request.version, first.correlation_id, answers))
-            rig.turn()
+            self.rig.client.answer_with(first, encode_answer(first.request.version, first.correlation_id, answers))
+            self.rig.turn()
 
-    clock.turn = lambda: serve(block=True)
-    for number in range(partitions * 60):
+    def wait(self) -> None:
+        """A thread waits for memory: time passes until the next response, if any is under way."""
+        self.rig.turn()
+        first = self._next()
+        self.advance(100 if first is None else max(self.ends[first.correlation_id] - self.now, 0))
+        self.run()
+
+    def _next(self) -> Sent | None:
+        for sent in self.rig.client.under_way:
+            if sent.correlation_id not in self.ends:
+                batches = len(sent.produced.records)
+                self.batches += batches
+                end = max(self.now, self.busy_until.get(sent.node_id, 0)) + self.batch_cost * batches
+                self.busy_until[sent.node_id] = self.ends[sent.correlation_id] = end
+        return min(self.rig.client.under_way, key=lambda sent: self.ends[sent.correlation_id], default=None)
+
+
+@pytest.mark.parametrize("turn_every", [50, 500])
+@pytest.mark.parametrize("linger_ms", [0, 1])
+@pytest.mark.parametrize("nodes", [1, 3, 10])
+def test_batches_of_few_records_do_not_hold_all_memory_in_flight(nodes: int, linger_ms: int, turn_every: int) -> None:
+    """Each broker needs as long for a batch as the producer for 37 records: with one record a batch it is too slow."""
+    partitions, rounds = 1_000, 36
+    clock = TurningClock()
+    leaders = [1 + partition % nodes for partition in range(partitions)]
+    memory = {"batch_size": SLAB, "buffer_memory": 200 * SLAB, "max_request_size": 100 * 1024}
+    rig = Rig(leaders=leaders, clock=clock, linger_ms=linger_ms, enable_idempotence=True, **memory)
+    brokers = SlowBrokers(rig, batch_cost=37)
+    clock.turn = brokers.wait
+    for number in range(partitions * rounds):
         rig.send(VALUE, number % partitions)
-        now += 1
-        if number % 50 == 0:
-            serve(block=False)
-    assert number / sum(batches) > 2
+        brokers.advance(1)
+        if number % turn_every == 0:
+            brokers.run()
+    assert brokers.now < 1.75 * partitions * rounds  # microseconds, of which the producer's own are 1 a record
     clock.turn = lambda: None
+    rig.ack_all()
+    assert_whole(rig.pool)
+
+
+def test_node_that_does_not_respond_leaves_others_their_share_of_scarce_memory() -> None:
+    """Its open batches hold at most its own share, so that another node's batches go, and their memory comes back."""
+    partitions, slabs = 420, 64
+    rig = Rig(leaders=[1] * 400 + [2] * 20, batch_size=SLAB, buffer_memory=slabs * SLAB, linger_ms=0)
+    rig.client.limit = 10
+    crowding = crowd(rig, 18)
+    for number in range(700):
+        rig.send(VALUE, number % 400)
+        if number % 100 == 99:
+            rig.turn()
+    assert 0 < rig.pool.accounting()["in_flight"] <= slabs * SLAB // 2 + 1024
+    future = [rig.send(VALUE, partition) for partition in range(400, partitions)][-1]
+    rig.turn()
+    for sent in rig.client.under_way:
+        if sent.node_id == 2:
+            rig.client.answer(sent)
+    rig.turn()
+    assert future.done()
+    del crowding
     rig.ack_all()
     assert_whole(rig.pool)
