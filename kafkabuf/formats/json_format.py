@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self, final
 
 from kafkabuf.errors import ConfigError
@@ -125,15 +125,19 @@ class Json(Format):
 
     def with_schema(self, schema: str, prefix: bytes, references: Sequence[tuple[str, str]] = ()) -> Self:
         """References need not be known: values are not held against the schema."""
-        return type(self)(
-            dialect=self.dialect,
-            prefix=prefix,
-            ignore_null_fields=self.ignore_null_fields,
-            timestamp_format=self.timestamp_format,
-            date_format=self.date_format,
-            time_zone=self.time_zone if self.dialect == "spark" else None,
-            schema=schema,
-        )
+        return self._changed(prefix=prefix, schema=schema)
+
+    # ---- what the Spark sink asks for --------------------------------------------------------------------------------
+
+    def in_zone(self, time_zone: str) -> Self:
+        """The same format with another time zone. Raises ConfigError for an unknown one, and in orjson's dialect."""
+        return self._changed(time_zone=time_zone)
+
+    def _changed(self, **changes: Any) -> Self:
+        arguments = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.dialect == "orjson":
+            del arguments["time_zone"]  # this dialect takes none
+        return type(self)(**{**arguments, **changes})
 
     # ---- what the encoder asks for -----------------------------------------------------------------------------------
 

@@ -11,6 +11,11 @@ from kafkabuf.errors import ConfigError
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
+class _YesOrNo(StrEnum):
+    TRUE = "true"
+    FALSE = "false"
+
+
 def choice(kind: type[Choice], name: str, given: str) -> Choice:
     """The word in upper or lower case. Raises ConfigError for another word."""
     try:
@@ -20,3 +25,8 @@ def choice(kind: type[Choice], name: str, given: str) -> Choice:
         near = difflib.get_close_matches(given.lower(), list(kind), n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
         raise ConfigError(f"option '{name}' is '{given}'; allowed: {allowed}{hint}") from None
+
+
+def yes_or_no(name: str, given: str | None, *, default: bool) -> bool:
+    """An option that is true or false. Raises ConfigError for another word."""
+    return default if given is None else choice(_YesOrNo, name, given) is _YesOrNo.TRUE

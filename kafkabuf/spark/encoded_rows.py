@@ -60,15 +60,7 @@ def _in_zone(resolved: ResolvedFormat, zone: str | None) -> ResolvedFormat:
     if zone is None or not isinstance(known, Json):
         return resolved
     try:
-        format = Json(
-            dialect="spark",
-            prefix=known.prefix,
-            ignore_null_fields=known.ignore_null_fields,
-            timestamp_format=known.timestamp_format,
-            date_format=known.date_format,
-            time_zone=zone,
-            schema=known.schema,
-        )
+        format = known.in_zone(zone)
     except ConfigError as error:
         raise ConfigError(f"the session's time zone: {error}. Name another with option 'timeZone'") from None
     return resolved._replace(format=format)

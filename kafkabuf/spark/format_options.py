@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql.types import StructType
 
 from kafkabuf.errors import ConfigError, SerializationError
-from kafkabuf.spark.choices import choice
-from kafkabuf.spark.option_names import REGISTRY_PREFIX
+from kafkabuf.spark.choices import choice, yes_or_no
+from kafkabuf.spark.option_names import REGISTRY_PREFIX, Settings
 from kafkabuf.spark.record_formats import RecordFormats, key_argument
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from kafkabuf.formats.format import Format, ResolvedFormat, Source
     from kafkabuf.formats.registry import SchemaRegistry
 
-Settings = tuple[tuple[str, str], ...]
 Field = Literal["key", "value"]
 
 
@@ -45,13 +44,6 @@ class FormatName(StrEnum):
 _NEEDED = "set option '{}Format' to 'avro', 'json' or 'protobuf'"
 _OF_PROTOBUF = ("valueMessage", "valueDescriptors", "keyMessage", "keyDescriptors")
 _OF_JSON = ("timestampFormat", "dateFormat", "ignoreNullFields", "timeZone")
-
-
-class IgnoreNullFields(StrEnum):
-    """Whether JSON leaves out a column that is null."""
-
-    TRUE = "true"
-    FALSE = "false"
 
 
 class ExtraColumns(StrEnum):
@@ -208,7 +200,7 @@ def _avro(options: Mapping[str, str], name: Field, schema: str | None) -> Format
 def _json(options: Mapping[str, str], name: Field, schema: str | None) -> Format:
     from kafkabuf.formats import Json  # late, as above
 
-    ignores = choice(IgnoreNullFields, "ignoreNullFields", options.get("ignorenullfields", IgnoreNullFields.TRUE))
+    ignores = yes_or_no("ignoreNullFields", options.get("ignorenullfields"), default=True)
     arguments: dict[str, tuple[str, Any]] = {
         "timestamp_format": ("timestampFormat", options.get("timestampformat")),
         "date_format": ("dateFormat", options.get("dateformat")),
@@ -221,7 +213,7 @@ def _json(options: Mapping[str, str], name: Field, schema: str | None) -> Format
         except ConfigError as error:
             raise ConfigError(f"option '{option}': {error}") from None
     given = {argument: value for argument, (_, value) in arguments.items()}
-    return Json(dialect="spark", ignore_null_fields=ignores is IgnoreNullFields.TRUE, **given)
+    return Json(dialect="spark", ignore_null_fields=ignores, **given)
 
 
 def _protobuf(options: Mapping[str, str], name: Field) -> Format:

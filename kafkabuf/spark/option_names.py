@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from kafkabuf.errors import ConfigError
 
+Settings = tuple[tuple[str, str], ...]
 PREFIX = "kafka."
 REGISTRY_PREFIX = "schema.registry."
 BOOTSTRAP = "kafka.bootstrap.servers"

@@ -11,11 +11,9 @@ from typing import Self
 from kafkabuf.errors import ConfigError
 from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 from kafkabuf.spark import option_names
-from kafkabuf.spark.choices import choice
+from kafkabuf.spark.choices import choice, yes_or_no
 from kafkabuf.spark.format_options import FormatOptions, key_rule
-from kafkabuf.spark.option_names import BOOTSTRAP
-
-Settings = tuple[tuple[str, str], ...]
+from kafkabuf.spark.option_names import BOOTSTRAP, Settings
 
 
 class Guarantee(StrEnum):
@@ -68,13 +66,6 @@ class OnLostMarker(StrEnum):
 
     FAIL = "fail"
     CONTINUE = "continue"
-
-
-class DriverCheck(StrEnum):
-    """Whether the driver checks before the tasks that the brokers answer and the topics exist (preflight.py)."""
-
-    TRUE = "true"
-    FALSE = "false"
 
 
 class LogReport(StrEnum):
@@ -186,13 +177,14 @@ def _timestamp_column(given: str | None) -> str | None:
 
 
 def _driver_check(options: Mapping[str, str], guarantee: Guarantee) -> bool:
-    check = choice(DriverCheck, "driverCheck", options.get("drivercheck", DriverCheck.TRUE))
-    if check is DriverCheck.FALSE and guarantee.is_transactional:
+    # Whether the driver checks before the tasks that the brokers answer and the topics exist (preflight.py).
+    checks = yes_or_no("driverCheck", options.get("drivercheck"), default=True)
+    if not checks and guarantee.is_transactional:
         raise ConfigError(
             f"option 'driverCheck' is 'false', but with deliveryGuarantee '{guarantee}' the driver must reach the "
             "brokers: leave the option out"
         )
-    return check is DriverCheck.TRUE
+    return checks
 
 
 def _check_settings(settings: Mapping[str, str], guarantee: Guarantee) -> None:
