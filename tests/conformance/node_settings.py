@@ -111,6 +111,10 @@ def changes_nodes(talk: Conversation, version: int) -> None:
             "no replicas in sync": [("min.insync.replicas", None, DELETE)],
             "nothing": [],
             "no such setting": [("such.a.setting", "1", SET)],
+            "connections": [("max.connections", "-1", SET)],
+            "connections of an address": [("max.connections.per.ip", "0", SET)],
+            "exceptional connections": [("max.connections.per.ip.overrides", "127.0.0.1:x", SET)],
+            "fewer connections": [("max.connections", "5", SET), ("max.connections.per.ip", "4", SET)],
             "threads": [("num.io.threads", "8", SET)],
         }
         for label, operations in cases.items():

@@ -83,6 +83,14 @@ def test_list_of_apis_that_are_not_served_is_whole(kafka_4: RealKafka) -> None:
     assert sorted(key for keys in NOT_SERVED.values() for key in keys) == sorted(theirs.keys() - APIS.keys())
 
 
+@pytest.mark.kafka
+def test_offsets_are_served_in_kafkas_versions(kafka_4: RealKafka) -> None:
+    """Kafka 4.1 has schemas of version 10 (topic ids), and marks them unstable."""
+    theirs = script.versions(kafka_4.bootstrap_servers)
+    for key in (messages.OFFSET_COMMIT, messages.OFFSET_FETCH, messages.TXN_OFFSET_COMMIT):
+        assert theirs[key] == range(APIS[key].min_version, APIS[key].max_version + 1)
+
+
 def test_page_lists_the_served_versions() -> None:
     page = (Path(__file__).parents[2] / "docs" / "embedded-broker.md").read_text()
     listed = {

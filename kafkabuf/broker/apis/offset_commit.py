@@ -1,7 +1,7 @@
 """OffsetCommit (key 8), versions 2 to 9, on the group's coordinator: stores the offsets that a group has read up to.
 
 A member commits for its generation, or with its epoch (version 9, KIP-848). Any client may commit for a group without
-members.
+members. Version 10, with topic ids, is unstable in Kafka 4.1: neither Kafka nor the node offers it.
 
 Deviation: offsets never expire. The node ignores the retention time in old versions of the request.
 """

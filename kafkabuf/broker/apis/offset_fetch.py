@@ -3,7 +3,8 @@
 A request names one group up to version 7, and a list of groups from version 8 on. A null list of topics (version 2 and
 later) asks for all topics. An offset that was never committed is -1. A request for stable offsets (version 7 and later)
 gets UNSTABLE_OFFSET_COMMIT where a transaction that has not ended would commit an offset (KIP-447). From version 9 on a
-member of a consumer group names itself and its epoch (KIP-848).
+member of a consumer group names itself and its epoch (KIP-848). Version 10, with topic ids, is unstable in Kafka 4.1:
+neither Kafka nor the node offers it.
 """
 
 from __future__ import annotations

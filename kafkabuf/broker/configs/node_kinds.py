@@ -1,19 +1,51 @@
-"""The settings of nodes that give topics their defaults, which are those that a running cluster can change."""
+"""The settings that a running cluster can change: defaults of topics, and limits of connections."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 
-from kafkabuf.broker.configs.kinds import Kind, at_least
+from kafkabuf.broker.configs.kinds import INT, STRING, Kind, at_least, invalid
 from kafkabuf.broker.configs.topics import TOPIC_CONFIGS
 from kafkabuf.errors import InvalidConfigError
 
 _MIB = 1 << 20
+# Enough for every INT.
+_DIGITS = 10
+MAX_CONNECTIONS = "max.connections"
+PER_ADDRESS = "max.connections.per.ip"
+PER_ADDRESS_OVERRIDES = "max.connections.per.ip.overrides"
 
 
 def _retention(name: str, value: Any) -> None:
     if value != -1 and value < 1:
         raise InvalidConfigError(f"requirement failed: {name} must be unlimited (-1) or, greater than or equal to 1")
+
+
+def overrides(name: str, text: str) -> dict[str, int]:
+    """The limit of each address in a list such as "127.0.0.1:5,::1:7". Raises InvalidConfigError."""
+    limits = {}
+    for entry in filter(None, map(str.strip, text.split(","))):
+        host, _, count = entry.rpartition(":")
+        try:
+            address = "127.0.0.1" if host == "localhost" else str(ip_address(host.strip("[]")))
+        except ValueError:
+            raise invalid(name, entry[:100], "an address and a number are needed, such as 127.0.0.1:5") from None
+        if not (count.isascii() and count.isdecimal() and len(count) <= _DIGITS):
+            raise invalid(name, entry[:100], "a number of connections is needed behind the address")
+        limits[address] = int(count)
+    return limits
+
+
+def _check_overrides(name: str, value: Any) -> None:
+    overrides(name, value)
+
+
+def check_together(values: Mapping[str, str]) -> None:
+    """Raises InvalidConfigError for settings that are not valid beside each other."""
+    if values.get(PER_ADDRESS) == "0" and not values.get(PER_ADDRESS_OVERRIDES):
+        raise InvalidConfigError(f"{PER_ADDRESS} can be set to zero only if {PER_ADDRESS_OVERRIDES} property is set.")
 
 
 # Where a node takes other values than a topic.
@@ -27,3 +59,10 @@ TOPIC_DEFAULTS = {
     for kind in TOPIC_CONFIGS.values()
     if kind.broker
 }
+# A node of a larger cluster may have its own.
+CONNECTION_LIMITS = {
+    MAX_CONNECTIONS: Kind(INT, at_least(0)),
+    PER_ADDRESS: Kind(INT, at_least(0)),
+    PER_ADDRESS_OVERRIDES: Kind(STRING, _check_overrides),
+}
+CHANGEABLE = {**TOPIC_DEFAULTS, **CONNECTION_LIMITS}

@@ -4,10 +4,10 @@ A value of a node comes from the first level that has one: the node's own dynami
 nodes, the cluster's arguments (configs/given.py), and Kafka's default (configs/table.py). A setting that the cluster
 does not follow is listed with Kafka's default.
 
-Clients can change the defaults of topics. As in a new cluster of Kafka 4.1, min.insync.replicas is set for all nodes
-from the beginning (KIP-966).
+Clients can change the defaults of topics and the limits of connections. As in a new cluster of Kafka 4.1,
+min.insync.replicas is set for all nodes from the beginning (KIP-966).
 
-Deviation: nodes have dynamic settings of their own only in a cluster of one node.
+Deviation: in a cluster of more than one node, only the limits of connections can be a node's own dynamic settings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol
 from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.configs.given import given_values
 from kafkabuf.broker.configs.kinds import LIST
-from kafkabuf.broker.configs.node_kinds import TOPIC_DEFAULTS
+from kafkabuf.broker.configs.node_kinds import CHANGEABLE, CONNECTION_LIMITS, TOPIC_DEFAULTS, check_together
 from kafkabuf.broker.configs.setting import DEFAULT, OF_ALL_NODES, OF_NODE, STATIC, Level, Setting
 from kafkabuf.broker.configs.table import node_kinds
 from kafkabuf.broker.configs.topics import TOPIC_CONFIGS
@@ -94,6 +94,10 @@ class NodeConfigs:
         """The dynamic settings of the node with this number, or of ALL_NODES."""
         return self._dynamic.get(name, {})
 
+    def set_for(self, name: str, node_id: int) -> str | None:
+        """The dynamic value that a setting has on a node; None if it has none."""
+        return self.dynamic(str(node_id)).get(name, self.dynamic(ALL_NODES).get(name))
+
     def value(self, name: str) -> str:
         """The value that a setting has on all nodes; "" if it has none."""
         return next((value or "" for _, value, source in self.levels(name, -1)), "")
@@ -145,10 +149,18 @@ class NodeConfigs:
         """
         checked = {setting: self._check(name, setting, value) for setting, value in configs.items()}
         self._check_min_isr(name, configs)
+        self._check_together(name, checked)
         if not dry_run:
             self._keep(name, checked)
             self._dynamic[name] = checked
             self._changed()
+
+    def _check_together(self, name: str, configs: Mapping[str, str]) -> None:
+        shared = {} if name == ALL_NODES else self.dynamic(ALL_NODES)
+        try:
+            check_together({**shared, **configs})
+        except InvalidConfigError as error:
+            raise InvalidRequestError(str(error)) from None
 
     def _check_min_isr(self, name: str, configs: Mapping[str, str]) -> None:
         if name == ALL_NODES and _MIN_ISR not in configs:
@@ -160,14 +172,14 @@ class NodeConfigs:
         kind = node_kinds().get(setting)
         if kind is not None and not kind.dynamic:
             raise InvalidRequestError(f"Cannot update these configs dynamically: Set({setting})")
-        if setting not in TOPIC_DEFAULTS:
+        if setting not in CHANGEABLE:
             raise InvalidRequestError(f"the embedded cluster does not follow {setting}, so it cannot change")
-        if name != ALL_NODES and self._config.brokers > 1:
+        if name != ALL_NODES and self._config.brokers > 1 and setting not in CONNECTION_LIMITS:
             raise InvalidRequestError(
                 f"the nodes of the embedded cluster share {setting}: change it for all nodes (the resource name is "
                 '"", --entity-default in kafka-configs.sh)'
             )
         try:
-            return TOPIC_DEFAULTS[setting].canonical(setting, value)
+            return CHANGEABLE[setting].canonical(setting, value)
         except InvalidConfigError as error:
             raise InvalidRequestError(str(error)) from None

@@ -6,11 +6,14 @@ Thread: the event loop.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.front.connection_quotas import ConnectionQuotas
 from kafkabuf.broker.front.server import Connection
 
 log = logging.getLogger("kafkabuf.broker")
@@ -33,6 +36,7 @@ class Listener:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._limits = node.cluster.config.limits
+        self._quotas = ConnectionQuotas(node.node_id, self._limits, node.cluster.node_configs)
         family = socket.AF_INET6 if ":" in node.host else socket.AF_INET
         self._socket = socket.create_server((node.host, node.port), family=family, backlog=_BACKLOG)
         self._socket.setblocking(False)
@@ -62,32 +66,34 @@ class Listener:
             self._loop.remove_reader(self._socket)
             self._resume = self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen)
             return
-        if self._open() >= self._limits.max_connections:
-            self._refuse(accepted)
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        open_now = itertools.chain(self._node.connections, self._unconnected())
+        count = len(self._node.connections) + sum(1 for _ in self._unconnected())
+        if (refusal := self._quotas.refusal(address, count, open_now)) is not None:
+            self._refuse(accepted, refusal)
             return
         accepted.setblocking(False)
         # The node writes a response whole. asyncio itself sets this option only for sockets that were made with the
         # number of their protocol. macOS refuses it if the client has gone already, which the next read finds too.
         with suppress(OSError):
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(self._node)
+        connection = Connection(self._node, address)
         task = self._loop.create_task(self._connect(accepted, connection, peer))
         self._accepting[task] = connection
         task.add_done_callback(self._accepting.pop)
         if self._sweeping is None:
             self.sweep()
 
-    def _open(self) -> int:
-        connected = self._node.connections
-        return len(connected) + sum(connection not in connected for connection in self._accepting.values())
+    def _unconnected(self) -> Iterator[Connection]:
+        """The connections that are still accepted."""
+        return (connection for connection in self._accepting.values() if connection not in self._node.connections)
 
-    def _refuse(self, accepted: socket.socket) -> None:
+    def _refuse(self, accepted: socket.socket, reason: str) -> None:
         """Logs the 1st, 2nd, 4th, 8th refusal and so on: a client that floods a node must not fill its log."""
         accepted.close()
         self._refused += 1
         if not self._refused & (self._refused - 1):
-            limit = self._limits.max_connections
-            log.warning("node %d: %d connections are open, refusing more", self._node.node_id, limit)
+            log.warning("node %d: %s, refusing more", self._node.node_id, reason)
 
     async def _connect(self, accepted: socket.socket, connection: Connection, peer: object) -> None:
         context = self._node.cluster.tls
@@ -102,9 +108,11 @@ class Listener:
         return {"ssl_handshake_timeout": handshake, "ssl_shutdown_timeout": _TLS_SHUTDOWN_SECONDS}
 
     def sweep(self) -> None:
-        """Closes the connections that exceed a time limit. Repeats itself while there are connections."""
+        """Closes the connections that exceed a time limit or max.connections, again and again while there are any."""
         for connection in tuple(self._node.connections):
             connection.check_overdue()
+        if closed := self._quotas.close_excess(self._node.connections):
+            log.warning("node %d: closed %d connections beyond max.connections", self._node.node_id, closed)
         busy = self._node.connections or self._accepting
         self._sweeping = self._loop.call_later(_SWEEP_SECONDS, self.sweep) if busy else None
 

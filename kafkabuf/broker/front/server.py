@@ -56,8 +56,9 @@ class Connection(asyncio.BufferedProtocol):
     """The bytes received are `_buffer[_start:_end]`. A handler gets its frame as a view of the buffer, valid until the
     handler returns. The buffer is replaced, never resized, because such a view may be alive."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, address: str = "") -> None:
         self._node = node
+        self.address = address
         self._clock = node.cluster.network_clock
         self._transport: asyncio.Transport | None = None
         self._peer = "?"
@@ -102,6 +103,14 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def closing(self) -> bool:
+        return self._closing
+
+    @property
+    def active(self) -> float:
+        return self._active
 
     @property
     def parked(self) -> bool:

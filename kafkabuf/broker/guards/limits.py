@@ -16,7 +16,8 @@ FETCH_MAX_BYTES = 57_671_680
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits: `max_connections` is per node, `socket_request_max_bytes` per request.
+    """Limits: `max_connections` is per node, `max_connections_per_ip` per node and client address,
+    `socket_request_max_bytes` per request.
 
     The node closes a connection that was idle for `connections_max_idle_ms`, whose request takes longer than
     `request_receive_timeout_ms` from its first byte to its last, or whose client has not authenticated after
@@ -24,6 +25,7 @@ class ConnectionLimits:
     """
 
     max_connections: int = 10_000
+    max_connections_per_ip: int = 2**31 - 1
     socket_request_max_bytes: int = 100 * 1024 * 1024
     connections_max_idle_ms: int = 600_000
     request_receive_timeout_ms: int = 30_000
