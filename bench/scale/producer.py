@@ -34,6 +34,8 @@ class Sent:
     batch_bytes: float
     size: float
     memory: int
+    open_memory: int = 0
+    """What the open batches among them hold, if memory was scarce."""
 
 
 @dataclass
@@ -86,6 +88,7 @@ class Producer:
         self._held = [0] * lanes  # batches in the queues
         self._fulls = [0] * lanes
         self._in_flight = [0] * lanes
+        self._open_in_flight = [0] * lanes  # slabs of open batches that went while memory was scarce
         self._ahead: list[deque[Sent]] = [deque() for _ in range(lanes)]
         self._row_bytes = costs.size(load)
         self._capacity = max(int((load.batch_size - costs.batch_bytes) // self._row_bytes), 1)
@@ -301,6 +304,7 @@ class Producer:
             self._free += answer.memory
             self.totals.acknowledged += answer.rows
             self._in_flight[answer.lane] -= 1
+            self._open_in_flight[answer.lane] -= answer.open_memory
         self._answers.clear()
         self._after_turn()
         now = self._turn_began
@@ -331,7 +335,7 @@ class Producer:
             if under_way >= self._load.max_in_flight and not self._fulls[lane]:
                 return
             may_go = full > 0
-            if under_way < self._load.max_in_flight:
+            if under_way < self._load.max_in_flight and self._has_share(lane):
                 may_go |= (
                     (opened > 0) if everything else (opened > 0) & (self._opened[lane] + self._load.linger_s <= now)
                 )
@@ -340,11 +344,20 @@ class Producer:
                 return
             is_full = full[chosen] > 0
             rows = np.where(is_full, self._capacity, opened[chosen])
-            ends = np.cumsum(self._costs.batch_bytes + rows * self._row_bytes)
+            sizes = self._costs.batch_bytes + rows * self._row_bytes
+            whole_slabs = self._slab == self._load.batch_size and not self._exhausted
+            ends = np.cumsum(sizes if whole_slabs else self._slabs_of(rows) * self._slab)
             fitting = max(int(np.searchsorted(ends, self._load.max_request_size, side="right")), 1)
-            made.append(
-                self._request(lane, chosen[:fitting], is_full[:fitting], rows[:fitting], float(ends[fitting - 1]))
-            )
+            size = float(sizes[:fitting].sum())
+            made.append(self._request(lane, chosen[:fitting], is_full[:fitting], rows[:fitting], size))
+
+    @property
+    def _is_scarce(self) -> bool:
+        return self._free <= self._slabs - self._slabs // 4
+
+    def _has_share(self, lane: int) -> bool:
+        """Whether the broker's open batches may take more memory along."""
+        return not self._is_scarce or self._open_in_flight[lane] < self._slabs // 2 // len(self.brokers)
 
     def _request(self, lane: int, chosen: np.ndarray, is_full: np.ndarray, rows: np.ndarray, size: float) -> Sent:
         costs, totals, batches = self._costs, self.totals, len(chosen)
@@ -353,7 +366,10 @@ class Producer:
         self._held[lane] -= batches
         self._fulls[lane] -= int(is_full.sum())
         whole = size + costs.request_bytes + batches * costs.entry_bytes
-        sent = Sent(lane, int(rows.sum()), batches, size, whole, int(self._slabs_of(rows).sum()))
+        memory = self._slabs_of(rows)
+        open_memory = int(memory[~is_full].sum()) if self._is_scarce else 0
+        sent = Sent(lane, int(rows.sum()), batches, size, whole, int(memory.sum()), open_memory)
+        self._open_in_flight[lane] += open_memory
         self._in_flight[lane] += 1
         totals.most_in_flight = max(totals.most_in_flight, min(self._in_flight[lane], self._load.max_in_flight))
         totals.requests += 1

@@ -73,6 +73,7 @@ cdef class DrainCore(AccumulatorCore):
     cdef bint is_open(self, PartitionQueue queue) noexcept
     # Whether a leader that has other queues to serve takes nothing of this queue in this turn. Touches no batch.
     cdef bint finds_no_room(self, PartitionQueue queue, Room room) noexcept
-    cdef int take_room(self, PartitionQueue queue, Room room, OpenShare share, bint scarce) except -1
-    # What a batch takes of max.request.size: its bytes, or the memory that it holds where memory is scarce.
-    cdef int64_t cost(self, Batch batch, bint scarce) noexcept
+    cdef int take_room(self, PartitionQueue queue, Room room, OpenShare share, bint exhausted) except -1
+    # What a batch takes of max.request.size: its bytes; but the memory that it holds if that is a part of a slab, or
+    # while a thread waits for memory.
+    cdef int64_t cost(self, Batch batch, bint exhausted) noexcept

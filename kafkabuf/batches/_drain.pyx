@@ -113,7 +113,7 @@ cdef class DrainCore(AccumulatorCore):
                 queues = answer.queues_by_node[leader] = []
             queues.append(queue)
             if room is not None or share is not None:
-                self.take_room(queue, room, share, scarce)
+                self.take_room(queue, room, share, exhausted)
         if leaders:
             self.leaders = leaders
         return answer
@@ -136,21 +136,21 @@ cdef class DrainCore(AccumulatorCore):
             return False
         return room.full_batches <= 0 or self.is_open(queue)
 
-    cdef int64_t cost(self, Batch batch, bint scarce) noexcept:
-        # Where memory is scarce, small batches must not take it along: batches of one record each would hold all memory
-        # in flight, none would be left for batches to grow in, and the next would have one record again.
-        return self.pool.size_of(batch.extent) if scarce else <int64_t>batch.builder.position
+    cdef int64_t cost(self, Batch batch, bint exhausted) noexcept:
+        if exhausted or batch.extent < 0:
+            return self.pool.size_of(batch.extent)
+        return <int64_t>batch.builder.position
 
-    cdef int take_room(self, PartitionQueue queue, Room room, OpenShare share, bint scarce) except -1:
+    cdef int take_room(self, PartitionQueue queue, Room room, OpenShare share, bint exhausted) except -1:
         cdef int64_t size = 0
         cdef Batch batch
         enter_lock(&self.pool.guard)
         try:
             if queue.batches:  # another thread may have purged them since the check
                 batch = <Batch>queue.batches[0]
-                size = self.cost(batch, scarce)
+                size = self.cost(batch, exhausted)
                 if share is not None and not batch.closed:
-                    share.promised += size
+                    share.promised += self.pool.size_of(batch.extent)
         finally:
             leave_lock(&self.pool.guard)
         if room is None:
@@ -214,12 +214,12 @@ cdef class DrainCore(AccumulatorCore):
                     batch = <Batch>queue.batches[0]
                     if batch.claimed or (full and not batch.closed):
                         continue
-                    cost = self.cost(batch, scarce)
+                    cost = self.cost(batch, exhausted)
                     if batches and size + cost > most:
                         break
                     empty = batch.builder.count == 0
                     if scarce and not batch.closed:
-                        self.open_drained += cost
+                        self.open_drained += self.pool.size_of(batch.extent)
                     if not empty:
                         batches.append(batch)  # first: if it fails for want of memory, the batch stays in its queue
                     self.take(queue)

@@ -247,8 +247,8 @@ def test_batches_of_few_records_do_not_hold_all_memory_in_flight(nodes: int, lin
     partitions, rounds = 1_000, 36
     clock = TurningClock()
     leaders = [1 + partition % nodes for partition in range(partitions)]
-    memory = {"batch_size": SLAB, "buffer_memory": 200 * SLAB, "max_request_size": 100 * 1024}
-    rig = Rig(leaders=leaders, clock=clock, linger_ms=linger_ms, enable_idempotence=True, **memory)
+    rig = Rig(leaders=leaders, clock=clock, linger_ms=linger_ms, batch_size=SLAB, buffer_memory=200 * SLAB,
+              max_request_size=100 * 1024)  # fmt: skip
     brokers = SlowBrokers(rig, batch_cost=37)
     clock.turn = brokers.wait
     for number in range(partitions * rounds):
