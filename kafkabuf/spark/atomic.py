@@ -57,7 +57,8 @@ from kafkabuf.spark.marker import (
     transactional_id_for,
     write_group_for,
 )
-from kafkabuf.spark.options import Guarantee, Settings, SinkOptions
+from kafkabuf.spark.option_names import Settings
+from kafkabuf.spark.options import Guarantee, SinkOptions
 from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.report import CHECKSUMS, TaskReport
 from kafkabuf.spark.task import Task, count_rows

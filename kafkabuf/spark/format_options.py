@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql.types import StructType
 
 from kafkabuf.errors import ConfigError, SerializationError
+from kafkabuf.spark import row_types
 from kafkabuf.spark.choices import choice, yes_or_no
 from kafkabuf.spark.option_names import REGISTRY_PREFIX, Settings
 from kafkabuf.spark.record_formats import RecordFormats, key_argument
@@ -94,7 +95,7 @@ class FormatOptions:
         from kafkabuf.formats.plan import Formats
 
         arguments = Formats(self.value, self.key, key_argument(self.key_columns))
-        sources = arguments.sources(columns_of(arrow_schema(schema)))
+        sources = arguments.sources(columns_of(arrow_schema(row_types.nullable(schema))))
         return RecordFormats(
             self._resolved("value", self.value, sources.value, topic, timeout),
             self._resolved("key", self.key, sources.key, topic, timeout),
@@ -156,6 +157,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     zoned: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     fields = []
     for column in schema.fields:
+        row_types.check(column.name, column.dataType)
         try:
             fields += to_arrow_schema(StructType([column]), **zoned)
         except PySparkException as error:

@@ -25,7 +25,8 @@ from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.spark import heap
 from kafkabuf.spark.limits import TopicLimits
-from kafkabuf.spark.options import Settings, SinkOptions
+from kafkabuf.spark.option_names import Settings
+from kafkabuf.spark.options import SinkOptions
 
 Kept = TypeVar("Kept", KafkaProducer, TransactionAdmin)
 

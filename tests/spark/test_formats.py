@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import itertools
 import json
 import pickle
 import uuid
@@ -162,10 +163,10 @@ MANY = T.StructType(
     ]
 )
 MANY_FIELDS = [
-    {"name": "id", "type": "long"},
     *(
         {"name": name, "type": ["null", kind], "default": None}
         for name, kind in (
+            ("id", "long"),
             ("small", "int"),
             ("ok", "boolean"),
             ("real", "float"),
@@ -178,7 +179,14 @@ MANY_FIELDS = [
             ("local", {"type": "long", "logicalType": "local-timestamp-micros"}),
             ("tags", {"type": "array", "items": ["null", "string"]}),
             ("counts", {"type": "map", "values": ["null", "int"]}),
-            ("place", {"type": "record", "name": "Place", "fields": [{"name": "x", "type": "int"}]}),
+            (
+                "place",
+                {
+                    "type": "record",
+                    "name": "Place",
+                    "fields": [{"name": "x", "type": ["null", "int"], "default": None}],
+                },
+            ),
         )
     ),
 ]
@@ -213,6 +221,8 @@ def test_each_type_of_spark_arrives_as_the_derived_schema_says(
         (T.DayTimeIntervalType(), r"column 'span' has the type duration\[us\]"),
         (T.YearMonthIntervalType(), "column 'span': .*YearMonthIntervalType"),
         (T.MapType(T.IntegerType(), T.StringType()), r"column 'span\{key\}' has the type int32"),
+        (T.VariantType(), "column 'span' has the type variant"),
+        (T.ArrayType(T.StructType([T.StructField("v", T.VariantType())])), r"column 'span\[\].v' has the type variant"),
     ],
 )
 def test_type_without_an_avro_type_is_refused_before_any_task(
@@ -235,12 +245,13 @@ def test_interval_becomes_a_duration_of_a_given_schema(
     assert message.value() == (0).to_bytes(8, "little") + (1234).to_bytes(4, "little")
 
 
-def test_tasks_write_the_drivers_schema_whatever_is_nullable_in_their_data(
+def test_values_have_one_schema_whatever_is_nullable_in_the_plan_and_in_the_data(
     cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nullable = T.StructType([T.StructField("id", T.LongType(), nullable=True)])
-    Write(cluster, topic, IDS, monkeypatch).run(batch_of(nullable, [{"id": 7}]))
-    assert [message.value() for message in records(cluster, topic)] == [b"\x0e"], "no union with null"
+    for number, (plan, data) in enumerate(itertools.product((IDS, nullable), repeat=2)):
+        Write(cluster, topic, plan, monkeypatch).run(batch_of(data, [{"id": 7}]), number=number)
+    assert [message.value() for message in records(cluster, topic)] == 4 * [b"\x02\x0e"], "a union with null"
 
 
 # ---- which columns are the value, the key and the rest ---------------------------------------------------------------
@@ -260,7 +271,7 @@ PLAIN_AVRO = {
     "type": "record",
     "name": "Row",
     "fields": [
-        {"name": "id", "type": "long"},
+        {"name": "id", "type": ["null", "long"], "default": None},
         {"name": "carrier", "type": ["null", "string"], "default": None},
         {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}], "default": None},
     ],
@@ -330,7 +341,10 @@ def test_column_value_alone_is_the_value_and_its_null_is_kafkas_null(
     schema = T.StructType([T.StructField("key", T.IntegerType()), T.StructField("value", inner)])
     write = Write(cluster, topic, schema, monkeypatch, keyFormat="avro")
     write.run(batch_of(schema, [{"key": 1, "value": {"timestamp": "x"}}, {"key": 2, "value": None}]))
-    assert {message.key(): message.value() for message in records(cluster, topic)} == {b"\x02": b"\x02x", b"\x04": None}
+    assert {message.key(): message.value() for message in records(cluster, topic)} == {
+        b"\x02": b"\x02\x02x",
+        b"\x04": None,
+    }
 
 
 def test_only_the_key_may_have_a_format(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,7 +479,7 @@ def test_key_that_cannot_be_encoded_is_json_in_its_dead_letter(
     assert (report.rows, report.dead_lettered) == (2, 1)
     (letter,) = records(cluster, f"{topic}-dead", 1)
     assert json.loads(letter.key()) == {"id": TOO_LARGE + 1}
-    assert decoded("long", letter.value()) == TOO_LARGE + 1, "the value as it would have been sent"
+    assert decoded(["null", "long"], letter.value()) == TOO_LARGE + 1, "the value as it would have been sent"
 
 
 def test_batch_of_bad_rows_alone_is_skipped(

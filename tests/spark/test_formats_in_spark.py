@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.spark.fixtures"]
 
 AVRO = {"valueFormat": "avro"}
-NUMBER = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]}
+NUMBER = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": ["null", "long"]}]}
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_plain_frame_arrives_as_records(spark: SparkSession, spark_cluster: Embe
     assert report is not None
     assert verify(report, {"bootstrap.servers": spark_cluster.bootstrap_servers}).rows == 500
     schema = json.loads(schema_for(frame, AVRO))
-    assert [isinstance(field["type"], list) for field in schema["fields"]] == [False, True, False], "what is nullable"
+    assert [isinstance(field["type"], list) for field in schema["fields"]] == [True, True, True], "all may be null"
     found = {}
     for message in records(spark_cluster, topic):
         row = decoded(schema, message.value())
@@ -61,6 +61,35 @@ def test_plain_frame_arrives_as_records(spark: SparkSession, spark_cluster: Embe
         found[row["id"]] = (row["carrier"], int(row["at"].timestamp() * 1_000_000 + 0.5))
     expected = frame.selectExpr("id", "carrier", "unix_micros(at) as at").collect()
     assert found == {row.id: (row.carrier, row.at) for row in expected}
+
+
+def test_value_has_the_schema_of_schema_for_whatever_spark_makes_of_the_plan(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str
+) -> None:
+    # Spark computes these before the write. What was nullable in the frame is not in the plan that writes.
+    frame = spark.sql("select cast('5' as double) as number, array(cast('6' as int)) as many")
+    write(frame, spark_cluster, topic)
+    (message,) = records(spark_cluster, topic)
+    assert decoded(json.loads(schema_for(frame, AVRO)), message.value()) == {"number": 5.0, "many": [6]}
+
+
+def test_micro_batches_of_a_union_have_one_schema(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    class Both(Job):
+        def frame(self) -> DataFrame:
+            (self.folder / "other").mkdir(exist_ok=True)
+            other = self.spark.readStream.text(str(self.folder / "other")).selectExpr("value as text", "null as source")
+            return super().frame().selectExpr("value as text", "'files' as source").union(other)
+
+    job = Both(spark, spark_cluster.bootstrap_servers, topic, tmp_path, "exactly_once", **AVRO)
+    job.add_file(1)
+    schema = json.loads(schema_for(job.frame(), AVRO))
+    job.run()  # a micro-batch without the other side, which Spark leaves out of the plan
+    (tmp_path / "other" / "a.txt").write_text("other\n")
+    job.run()
+    found = [decoded(schema, message.value()) for message in records(spark_cluster, topic)]
+    assert sorted(found, key=str) == [{"text": "0-0", "source": "files"}, {"text": "other", "source": None}]
 
 
 def test_json_is_that_of_to_json(spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str) -> None:

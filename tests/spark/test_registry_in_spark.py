@@ -48,7 +48,7 @@ def read(registry: RealRegistry, spark_cluster: EmbeddedCluster, topic: str) -> 
     with SchemaRegistryClient({"url": registry.url}) as client:
         deserializer = AvroDeserializer(client, conf={"subject.name.strategy.type": "TOPIC"})
 
-        def decode(encoded: bytes | None, field: str) -> Any:
+        def decode(encoded: bytes | None, field: MessageField) -> Any:
             return None if encoded is None else deserializer(encoded, SerializationContext(topic, field))
 
         yield lambda: [
@@ -107,7 +107,7 @@ def test_stream_with_a_wider_schema_is_read_beside_what_it_wrote_before(
     note: dict[str, Any] = {"name": "note", "type": ["null", "string"], "default": None}
 
     class Lines(Job):
-        columns = ("value as line",)
+        columns: tuple[str, ...] = ("value as line",)
 
         def frame(self) -> DataFrame:
             return super().frame().selectExpr(*self.columns)

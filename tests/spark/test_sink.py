@@ -27,7 +27,8 @@ from kafkabuf.errors import ConfigError, KafkaError, RecordTooLargeError
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, task, workers
 from kafkabuf.spark.limits import TopicLimits
-from kafkabuf.spark.options import Settings, SinkOptions
+from kafkabuf.spark.option_names import Settings
+from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.schema import sink_columns
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import BatchWriter
