@@ -88,6 +88,7 @@ test-peers: fetch  ## Run other clients' own tests: their producers' with our fa
 test-spark-kills: java build  ## Kill Spark's processes at every step of each guarantee, and at random (ARGS: --help)
 	@$(BIN)/python -m rigs.real_kafka --fetch
 	@$(BIN)/python -m tests.spark.kills $(ARGS)
+	@$(BIN)/python -m tests.spark.kills --value-format avro --step mid-produce --kills 5 $(ARGS)
 
 test-spark-kill: java build  ## Kill Spark's processes at one step of each guarantee, on the embedded broker
 	@$(BIN)/python -m tests.spark.kills --broker embedded --step mid-produce --kills 0 $(ARGS)

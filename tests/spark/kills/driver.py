@@ -53,7 +53,11 @@ def session(job: Job, folder: Folder) -> SparkSession:
 
 def frame(spark: SparkSession, job: Job, folder: Folder) -> DataFrame:
     lines = spark.readStream.option("maxFilesPerTrigger", job.files).text(str(folder.input))
-    rows = lines.select(F.col("value").alias("key"), F.rpad("value", job.size, "x").alias("value"))
+    key, text = F.col("value").alias("key"), F.rpad("value", job.size, "x")
+    if job.value_format == "avro":
+        rows = lines.select(key, F.col("value").cast("long").alias("number"), text.alias("text"))
+    else:
+        rows = lines.select(key, text.alias("value"))
     return align(rows, job.partitions) if job.guarantee == "atomic" else rows
 
 

@@ -14,6 +14,12 @@ from typing import Any, NamedTuple, Self
 # The environment variable that names the folder. Every process of the test has it, so the supervisor finds them all.
 ENVIRONMENT = "KAFKABUF_SPARK_KILLS"
 DIGITS = 12
+# The sink derives this one: the columns of a text file are nullable.
+VALUE_SCHEMA = {
+    "type": "record",
+    "name": "Row",
+    "fields": [{"name": "number", "type": ["null", "long"]}, {"name": "text", "type": ["null", "string"]}],
+}
 
 
 class Victim(StrEnum):
@@ -86,7 +92,8 @@ class Kill(NamedTuple):
 class Job:
     """A stream of `batches` micro-batches with `rows` rows each, read from `files` files. Each file is a task.
 
-    The key of row n is the number n in `DIGITS` digits. Its value is the key, padded to `size` bytes.
+    The key of row n is the number n in `DIGITS` digits. Its value is the key, padded to `size` bytes. With
+    `value_format` "avro" the value is a record of the number and of this text: `VALUE_SCHEMA`.
     """
 
     servers: str
@@ -99,12 +106,18 @@ class Job:
     size: int = 40
     arrow_rows: int = 100
     master: str = "local-cluster[2,1,1024]"
+    value_format: str = "raw"
+
+    def padded(self, number: int) -> str:
+        """The text of a row."""
+        return f"{number:0{DIGITS}}".ljust(self.size, "x")
 
     def options(self) -> dict[str, str]:
         options = {
             "kafka.bootstrap.servers": self.servers,
             "topic": self.topic,
             "deliveryGuarantee": self.guarantee,
+            "valueFormat": self.value_format,
         }
         return options if self.guarantee == "at_least_once" else {**options, "sinkId": self.topic}
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+import fastavro
 import numpy as np
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -15,7 +17,7 @@ from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import TransactionalIdNotFoundError
 from kafkabuf.metadata.admin import Admin
 from kafkabuf.spark.marker import transactional_id_for
-from tests.spark.kills.job import Job
+from tests.spark.kills.job import VALUE_SCHEMA, Job
 from tests.spark.kills.supervisor import KillTestError
 
 _MESSAGES = 10_000  # of one call of consume()
@@ -24,11 +26,16 @@ _PATIENCE = 60.0
 
 
 class Reader:
-    """A context manager. Each read continues where the last one ended. `seen[n]` counts row n."""
+    """A context manager. Each read continues where the last one ended. `seen[n]` counts row n.
+
+    `garbled` counts the records whose value is not that of their row.
+    """
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self.seen = np.zeros(job.batches * job.rows, np.int64)
+        self.garbled = 0
+        self._schema = fastavro.parse_schema(VALUE_SCHEMA)
         self._partitions = [TopicPartition(job.topic, number, 0) for number in range(job.partitions)]
         self._next = [0] * job.partitions
         settings: dict[str, str | int | float | bool] = {"bootstrap.servers": job.servers}
@@ -69,6 +76,7 @@ class Reader:
                 if error is None:
                     assert key is not None
                     self.seen[int(key)] += 1
+                    self.garbled += not self._is_whole(int(key), message.value())
                     self._next[partition] = offset + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self._next[partition] = max(self._next[partition], offset)
@@ -87,6 +95,18 @@ class Reader:
     def by_batch(self) -> np.ndarray:
         """`seen` as a matrix with a row for each micro-batch."""
         return self.seen.reshape(self._job.batches, self._job.rows)
+
+    def _is_whole(self, number: int, value: str | bytes | None) -> bool:
+        text = self._job.padded(number)
+        if self._job.value_format != "avro":
+            return value == text.encode()
+        assert isinstance(value, bytes)
+        stream = io.BytesIO(value)
+        try:
+            row = fastavro.schemaless_reader(stream, self._schema, None)
+        except (ValueError, IndexError, EOFError):
+            return False
+        return row == {"number": number, "text": text} and not stream.read()
 
     def _ends(self, level: IsolationLevel) -> list[int]:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]

@@ -47,6 +47,7 @@ class Outcome:
     seconds: float
     checks: int = 0
     partly_seen: set[int] = field(default_factory=set)
+    garbled: int = 0
 
     def kills(self) -> list[dict[str, Any]]:
         return self._recorded("kill")
@@ -57,6 +58,8 @@ class Outcome:
         violations = [f"{missing} rows are missing"] if missing else []
         if repeated and self.job.guarantee != "at_least_once":
             violations.append(f"the reader saw {repeated} rows more than once")
+        if self.garbled:
+            violations.append(f"{self.garbled} records have another value than their row")
         if self.partly_seen:
             violations.append(f"the reader saw only parts of the micro-batches {sorted(self.partly_seen)}")
         if self.job.guarantee == "atomic" and not self.checks:
@@ -107,20 +110,43 @@ def plan_for(guarantee: str) -> list[Kill]:
 
 
 def at_each_step(
-    broker: Broker, root: Path, guarantee: str, plan: Iterable[Kill], rows: int = 1_800, master: str = Job.master
+    broker: Broker,
+    root: Path,
+    guarantee: str,
+    plan: Iterable[Kill],
+    rows: int = 1_800,
+    master: str = Job.master,
+    value_format: str = Job.value_format,
 ) -> Outcome:
     """Run the kills of the plan on small micro-batches."""
     kills = list(plan)
     batches = max((kill.batch for kill in kills), default=0) + 2
-    job = _job(broker, guarantee, batches=batches, rows=rows, master=master)
+    job = _job(broker, guarantee, batches=batches, rows=rows, master=master, value_format=value_format)
     return _run(job, root, kills)
 
 
-def at_random(broker: Broker, root: Path, guarantee: str, rows: int, kills: int, seed: int) -> Outcome:
+def at_random(
+    broker: Broker,
+    root: Path,
+    guarantee: str,
+    rows: int,
+    kills: int,
+    seed: int,
+    value_format: str = Job.value_format,
+) -> Outcome:
     """Run many rows and kill `kills` tasks at random moments."""
     rng = random.Random(seed)
     batches = max(_RANDOM_BATCHES, kills)
-    job = _job(broker, guarantee, batches=batches, rows=rows // batches, files=4, size=100, arrow_rows=2_000)
+    job = _job(
+        broker,
+        guarantee,
+        batches=batches,
+        rows=rows // batches,
+        files=4,
+        size=100,
+        arrow_rows=2_000,
+        value_format=value_format,
+    )
     plan = [
         Kill(batch, AT_RANDOM, Victim.WORKER, rng.randrange(_RANDOM_ARROW_BATCHES), rng.uniform(0, _RANDOM_DELAY))
         for batch in sorted(rng.sample(range(batches), kills))
@@ -142,6 +168,7 @@ def _run(job: Job, root: Path, plan: list[Kill]) -> Outcome:
             supervisor.run(plan, [] if check is None else [check])
         reader.read_all()
         outcome = Outcome(job, reader.by_batch(), list(supervisor.folder.recorded()), time.monotonic() - began)
+        outcome.garbled = reader.garbled
     if check is not None:
         outcome.checks, outcome.partly_seen = check.checks, check.partly_seen
     return outcome
