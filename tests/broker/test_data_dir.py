@@ -19,9 +19,12 @@ import pytest
 
 from kafkabuf import KafkaProducer, RecordMetadata
 from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.groups.offsets import Committed
 from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.manager import LogManager
 from kafkabuf.broker.log.storage.journal import Journal
+from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import InvalidTopicError, KafkaStorageError
@@ -29,6 +32,8 @@ from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient, batch
 from tests.broker.transaction_support import World
 from tests.real.consumers import read_with_confluent
+
+UNSTABLE_OFFSET_COMMIT = 88
 
 
 @contextlib.contextmanager
@@ -204,6 +209,35 @@ def test_held_control_records_are_written_after_a_restart(tmp_path: Path) -> Non
         world.cluster, world.client = cluster, client
         assert world.stable() == 2
         assert world.init()[0] == 0
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_offsets_of_a_transaction_that_a_kill_cuts_off_show_all_or_none(tmp_path: Path, steps: int) -> None:
+    """The cluster dies after so many steps of the end of the transaction, and does not go on with it at once."""
+    numbers = range(4)
+    with running(tmp_path) as (cluster, _):
+        cluster.create_topic("t", len(numbers))
+
+        def begin(found: Cluster) -> None:
+            offsets = found.groups.get("g").offsets
+            for index in numbers:
+                offsets.commit(("t", index), Committed(1, -1, ""))
+                offsets.commit_in_transaction(9, ("t", index), Committed(7, -1, ""))
+            ending = found.groups.end_transaction(9, True)
+            for _ in range(steps):
+                next(ending)
+
+        cluster._call(begin)
+        _forget(cluster)
+    topics = [{"name": "t", "partition_indexes": list(numbers)}]
+    with running(tmp_path) as (cluster, client):
+        for stable in (False, True):
+            answer = client.ask(messages.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=stable)
+            found = {(part.committed_offset, int(part.error_code)) for part in answer.topics[0].partitions}
+            unstable = (-1, UNSTABLE_OFFSET_COMMIT) if stable else (1, 0)
+            assert found == {(7, 0) if steps else unstable}
+        cluster._call(lambda inside: finish(inside.groups.end_transaction(9, True)))
+        assert cluster._call(lambda inside: {key[0] for _, key, _ in inside.memory.groups()}) == {"committed"}
 
 
 def _forget(cluster: EmbeddedCluster) -> None:

@@ -162,6 +162,7 @@ class Cluster:
             self.catalogue.restore_topic(topic)
         for group, key, value in self.memory.groups():
             self.groups.restore(group, key, value)
+        self.groups.restored()
         for transaction in self.memory.transactions():
             self.transactions.restore(transaction)
         if self.authorizer is not None:

@@ -111,6 +111,11 @@ class Groups:
         else:
             self.get(group_id).offsets.restore(key, value)
 
+    def restored(self) -> None:
+        """Call this after everything was restored."""
+        for group in self._by_id.values():
+            group.offsets.restored()
+
     # ---- classic groups
 
     def joining(self, group_id: str) -> Group:
