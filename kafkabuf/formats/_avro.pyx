@@ -9,20 +9,21 @@ from libc.string cimport memcpy
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport Field, kb_bswap64, put_varint
 from kafkabuf.append._arrow cimport bit_at
+from kafkabuf.formats._digits cimport UUID_TEXT, is_uuid, put_uuid
 from kafkabuf.formats._encoder cimport RowEncoder, fail, reserve
 from kafkabuf.formats._numbers cimport absolute, scale
 from kafkabuf.formats._program cimport (
-    FAILED_INEXACT, FAILED_LIMIT, FAILED_NULL, FAILED_PRECISION, FAILED_RANGE, FAILED_SIZE, FAILED_SYMBOL, FAILED_UTF8,
-    WRITE_ARRAY, WRITE_BOOLEAN, WRITE_BYTES, WRITE_CONSTANT, WRITE_DECIMAL, WRITE_DOUBLE, WRITE_DURATION, WRITE_ENUM,
-    WRITE_FIXED, WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_RECORD, WRITE_STRING, WRITE_UUID, Output, Step, Write,
-    find_items, locate, read_bytes, read_decimal, read_integer, read_real,
+    FAILED_INEXACT, FAILED_LIMIT, FAILED_NULL, FAILED_PRECISION, FAILED_RANGE, FAILED_SIZE, FAILED_SYMBOL,
+    FAILED_UTF8, FAILED_UUID, WRITE_ARRAY, WRITE_BOOLEAN, WRITE_BYTES, WRITE_CONSTANT, WRITE_DECIMAL, WRITE_DOUBLE,
+    WRITE_DURATION, WRITE_ENUM, WRITE_FIXED, WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_RECORD, WRITE_STRING,
+    WRITE_UUID, WRITE_UUID_TEXT, Output, Step, Write, find_items, locate, read_bytes, read_decimal, read_integer,
+    read_real,
 )
 from kafkabuf.formats._symbols cimport find_symbol
 from kafkabuf.formats._utf8 cimport is_utf8
 
 cdef enum:
     DECIMAL_BYTES = 32
-    UUID_TEXT = 36
 
 
 @cython.final
@@ -105,6 +106,8 @@ cdef uint8_t* write_rare(Output* out, const Step* step, int64_t place, uint8_t* 
         return write_fixed(out, step, place, p)
     elif write == WRITE_UUID:
         return write_uuid(out, step, place, p)
+    elif write == WRITE_UUID_TEXT:
+        return write_uuid_text(out, step, place, p)
     elif write == WRITE_DURATION:
         return write_duration(out, step, place, p)
     return write_decimal(out, step, place, p)
@@ -201,21 +204,22 @@ cdef uint8_t* write_fixed(Output* out, const Step* step, int64_t place, uint8_t*
 
 
 cdef uint8_t* write_uuid(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
-    cdef const uint8_t* data = read_bytes(step, place).data
-    cdef const char* hexadecimal = b"0123456789abcdef"
-    cdef int i
+    p = reserve(out, p, 1 + UUID_TEXT)
+    if p == NULL:
+        return NULL
+    return put_uuid(put_varint(p, UUID_TEXT), read_bytes(step, place).data)
+
+
+cdef uint8_t* write_uuid_text(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
+    cdef Field field = read_bytes(step, place)
+    if not is_uuid(field.data, field.size):
+        return fail(out, FAILED_UUID, step, place)
     p = reserve(out, p, 1 + UUID_TEXT)
     if p == NULL:
         return NULL
     p = put_varint(p, UUID_TEXT)
-    for i in range(16):
-        if i == 4 or i == 6 or i == 8 or i == 10:
-            p[0] = b"-"
-            p += 1
-        p[0] = <uint8_t>hexadecimal[data[i] >> 4]
-        p[1] = <uint8_t>hexadecimal[data[i] & 15]
-        p += 2
-    return p
+    memcpy(p, field.data, UUID_TEXT)
+    return p + UUID_TEXT
 
 
 cdef uint8_t* write_enum(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:

@@ -1,10 +1,10 @@
 # cython: language_level=3
-"""Decimal digits of whole numbers, two at a time.
+"""Decimal digits of whole numbers, two at a time, and the hexadecimal digits of uuids.
 
-Capacity contract: no function here checks bounds. A uint64 has at most 20 digits.
+Capacity contract: no function here checks bounds. A uint64 has at most 20 digits, a uuid UUID_TEXT characters.
 """
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from kafkabuf._wire cimport kb_bits
@@ -21,9 +21,15 @@ cdef extern from * nogil:
         1000000000000, 10000000000000, 100000000000000, 1000000000000000, 10000000000000000, 100000000000000000,
         1000000000000000000, 10000000000000000000U,
     };
+    static const char kb_hexadecimal[] = "0123456789abcdef";
     """
     const char* kb_pairs
     const uint64_t* kb_tens
+    const char* kb_hexadecimal
+
+
+cdef enum:
+    UUID_TEXT = 36
 
 
 cdef inline int count_digits(uint64_t number) noexcept nogil:
@@ -51,3 +57,32 @@ cdef inline uint8_t* put_pair(uint8_t* p, uint64_t number) noexcept nogil:
 
 cdef inline uint8_t* put_unsigned(uint8_t* p, uint64_t number) noexcept nogil:
     return put_padded(p, number, count_digits(number))
+
+
+# 16 bytes as RFC 4122 writes them: 8-4-4-4-12 digits.
+cdef inline uint8_t* put_uuid(uint8_t* p, const uint8_t* data) noexcept nogil:
+    cdef int i
+    for i in range(16):
+        if i == 4 or i == 6 or i == 8 or i == 10:
+            p[0] = b"-"
+            p += 1
+        p[0] = <uint8_t>kb_hexadecimal[data[i] >> 4]
+        p[1] = <uint8_t>kb_hexadecimal[data[i] & 15]
+        p += 2
+    return p
+
+
+# Whether text is a uuid as RFC 4122 writes it, which lets a reader take either case of a digit.
+cdef inline bint is_uuid(const uint8_t* text, int64_t size) noexcept nogil:
+    cdef int i
+    cdef uint8_t letter
+    cdef bint wrong = size != UUID_TEXT
+    if wrong:
+        return False
+    for i in range(UUID_TEXT):
+        if i == 8 or i == 13 or i == 18 or i == 23:
+            wrong |= text[i] != b"-"
+        else:
+            letter = text[i] | 0x20
+            wrong |= <uint8_t>(text[i] - 0x30) > 9 and <uint8_t>(letter - 0x61) > 5
+    return not wrong

@@ -56,10 +56,8 @@ cdef int encode_array(object visitor, ArrowSchema* schema, ArrowArray* array) ex
             encoding.values.append((<const char*>encoding.encoder.out.base)[:size])
         elif size == ENCODED_NULL:
             encoding.values.append(None)
-        elif size == ENCODED_TOO_LARGE:
-            raise RecordTooLargeError(f"row {first_row + row}: the encoded row is larger than {LIMIT} bytes")
         else:
-            raise encoding.encoder.refusal(first_row + row)
+            raise error_of(encoding.encoder, size, first_row + row)
     return 0
 
 

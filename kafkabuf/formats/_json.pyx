@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport Field
 from kafkabuf.append._arrow cimport bit_at
-from kafkabuf.formats._digits cimport put_unsigned
+from kafkabuf.formats._digits cimport kb_hexadecimal, put_unsigned, put_uuid
 from kafkabuf.formats._encoder cimport RowEncoder, fail, reserve
 from kafkabuf.formats._json cimport NAME_BLOCK, NULL_LEFT_OUT, NULL_WRITTEN, QUOTED, SPARK
 from kafkabuf.formats._numbers cimport absolute, scale
@@ -28,10 +28,10 @@ from kafkabuf.formats._utf8 cimport is_utf8_rest
 cdef extern from * nogil:
     """
     static const char kb_base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    static const char kb_hexadecimal[] = "0123456789abcdef0123456789ABCDEF";
+    static const char kb_upper_hexadecimal[] = "0123456789ABCDEF";
     """
     const char* kb_base64
-    const char* kb_hexadecimal
+    const char* kb_upper_hexadecimal
 
 # What follows the backslash of a byte that needs one; 0: the byte needs none.
 cdef uint8_t[256] ESCAPES
@@ -328,7 +328,7 @@ cdef uint8_t* write_rest(
 
 cdef uint8_t* put_escape(const Step* step, uint8_t byte, uint8_t escape, uint8_t* p) noexcept nogil:
     """At most ESCAPE_ROOM bytes."""
-    cdef const char* hexadecimal = kb_hexadecimal + 16 if step.value_branch & SPARK else kb_hexadecimal
+    cdef const char* hexadecimal = kb_upper_hexadecimal if step.value_branch & SPARK else kb_hexadecimal
     p[0] = b"\\"
     p[1] = escape
     if escape != b"u":
@@ -367,17 +367,8 @@ cdef uint8_t* write_base64(Output* out, const Step* step, int64_t place, uint8_t
 
 
 cdef uint8_t* write_uuid(const Step* step, int64_t place, uint8_t* p) noexcept nogil:
-    cdef const uint8_t* data = read_bytes(step, place).data
-    cdef int i
     p[0] = b'"'
-    p += 1
-    for i in range(16):
-        if i == 4 or i == 6 or i == 8 or i == 10:
-            p[0] = b"-"
-            p += 1
-        p[0] = <uint8_t>kb_hexadecimal[data[i] >> 4]
-        p[1] = <uint8_t>kb_hexadecimal[data[i] & 15]
-        p += 2
+    p = put_uuid(p + 1, read_bytes(step, place).data)
     p[0] = b'"'
     return p + 1
 

@@ -5,9 +5,10 @@ A pattern's table: an int64 n; n pairs of int64, the second since 1970 from whic
 the offset's seconds; an int64, the bytes of the operations; and the operations (PatternOp). json_pattern.py makes it.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
+from kafkabuf.formats._calendar cimport Date, floor_divide, set_date
 from kafkabuf.formats._digits cimport count_digits, put_padded, put_pair, put_unsigned
 from kafkabuf.formats._encoder cimport fail, reserve
 from kafkabuf.formats._program cimport FAILED_RANGE, Output, Step, read_integer
@@ -49,28 +50,10 @@ cdef extern from * nogil:
 
 cdef struct Moment:
     int64_t days                # since 1970, in the zone
-    int64_t year
-    int month, day
+    Date date
     int second                  # of the day
     int64_t nanos               # of the second
     int64_t offset              # of the zone, in seconds
-
-
-cdef inline int64_t floor_divide(int64_t number, int64_t divisor) noexcept nogil:
-    return number // divisor - (number % divisor < 0)
-
-
-# Howard Hinnant's civil_from_days (chrono-Compatible Low-Level Date Algorithms): the year begins in March.
-cdef inline void set_date(Moment* moment) noexcept nogil:
-    cdef int64_t days = moment.days + 719468
-    cdef int64_t era = floor_divide(days, 146097)
-    cdef int32_t of_era = <int32_t>(days - era * 146097)
-    cdef int32_t year = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
-    cdef int32_t of_year = of_era - (365 * year + year // 4 - year // 100)
-    cdef int32_t month = (5 * of_year + 2) // 153
-    moment.day = of_year - (153 * month + 2) // 5 + 1
-    moment.month = month + 3 if month < 10 else month - 9
-    moment.year = year + era * 400 + (moment.month <= 2)
 
 
 # The offset of the zone at a second; `table` has `count` pairs in ascending order, or none.
@@ -124,10 +107,10 @@ cdef inline uint8_t* put_year(uint8_t* p, int64_t year, int width) noexcept nogi
 
 
 cdef inline uint8_t* put_date(uint8_t* p, const Moment* moment) noexcept nogil:
-    p = put_year(p, moment.year, 4)
+    p = put_year(p, moment.date.year, 4)
     p[0] = p[3] = b"-"
-    put_pair(p + 1, <uint64_t>moment.month)
-    return put_pair(p + 4, <uint64_t>moment.day)
+    put_pair(p + 1, <uint64_t>moment.date.month)
+    return put_pair(p + 4, <uint64_t>moment.date.day)
 
 
 cdef inline uint8_t* put_clock(uint8_t* p, int second) noexcept nogil:
@@ -181,7 +164,7 @@ cdef inline uint8_t* put_part(uint8_t* p, const Moment* moment, uint8_t op, int 
     elif op == OP_CLOCK:
         return put_clock(p, moment.second)
     elif op == OP_YEAR:
-        return put_year(p, moment.year, argument)
+        return put_year(p, moment.date.year, argument)
     elif op == OP_FRACTION:
         return put_fraction(p, moment.nanos, argument)
     elif op == OP_SHORT_FRACTION:
@@ -197,9 +180,9 @@ cdef inline uint8_t* put_part(uint8_t* p, const Moment* moment, uint8_t op, int 
             return p + 1
         return put_offset(p, moment.offset, argument)
     elif op == OP_MONTH:
-        number = moment.month
+        number = moment.date.month
     elif op == OP_DAY:
-        number = moment.day
+        number = moment.date.day
     elif op == OP_HOUR:
         number = moment.second // 3600
     elif op == OP_MINUTE:
@@ -220,7 +203,7 @@ cdef inline uint8_t* put_pattern(
     cdef const uint8_t* end = op + sizes[0]
     if not read_moment(step, place, zone, &moment):
         return fail(out, FAILED_RANGE, step, place)
-    set_date(&moment)
+    set_date(&moment.date, moment.days)
     p[0] = b'"'
     p += 1
     while op < end:

@@ -55,6 +55,7 @@ cdef enum Write:
     WRITE_FIXED             # `width` bytes
     WRITE_ENUM              # `constant` is the table that `find_symbol` searches
     WRITE_UUID              # a string of 36 characters, of 16 bytes
+    WRITE_UUID_TEXT         # the same, of text that must be a uuid
     WRITE_DECIMAL           # big-endian two's complement, as bytes; `constant` is the bound of its magnitude
     WRITE_DECIMAL_FIXED     # the same, in `to_width` bytes
     WRITE_DURATION          # 12 bytes: months, days, milliseconds
@@ -108,8 +109,9 @@ cdef enum Failure:
     FAILED_PRECISION
     FAILED_SYMBOL
     FAILED_UTF8
+    FAILED_UUID                 # text that is not a uuid of RFC 4122
     FAILED_SIZE                 # bytes of another size than the format's
-    FAILED_ONEOF                # two columns of a oneof have a value: the the first is `place` steps before the second
+    FAILED_ONEOF                # two columns of a oneof have a value: the first is `place` steps before the second
     FAILED_LIMIT                # the row's bytes, or its items, are more than Output.limit
     FAILED_MEMORY
 

@@ -9,6 +9,7 @@ from libc.string cimport memcpy, memmove
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport Field, put_uvarint, put_varint, uvarint_size
 from kafkabuf.append._arrow cimport bit_at
+from kafkabuf.formats._calendar cimport Date, set_date
 from kafkabuf.formats._encoder cimport RowEncoder, fail, reserve
 from kafkabuf.formats._numbers cimport scale
 from kafkabuf.formats._program cimport (
@@ -341,24 +342,19 @@ cdef uint8_t* write_seconds(Output* out, const Step* step, int64_t place, uint8_
 
 
 cdef uint8_t* write_date(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
-    """year=1 month=2 day=3, in the Gregorian calendar: http://howardhinnant.github.io/date_algorithms.html."""
-    cdef int64_t days = read_integer(step, place), era, day, year, month
+    """year=1 month=2 day=3"""
+    cdef int64_t days = read_integer(step, place)
+    cdef Date date
     cdef uint8_t* start
     if not scale(&days, step.factor):
         return fail(out, FAILED_INEXACT, step, place)
     if days < step.low or days > step.high:
         return fail(out, FAILED_RANGE, step, place)
-    days += 719468                      # from 0000-03-01, which is before `low`
-    era, day = days // 146097, days % 146097
-    year = (day - day // 1460 + day // 36524 - day // 146096) // 365
-    day -= 365 * year + year // 4 - year // 100
-    month = (5 * day + 2) // 153        # 0 is March
-    day -= (153 * month + 2) // 5
-    month += 3 if month < 10 else -9
+    set_date(&date, days)
     start = put_tag(step, p)
-    p = put_part(start + 1, 1, year + 400 * era + (month <= 2))
-    p = put_part(p, 2, month)
-    p = put_part(p, 3, day + 1)
+    p = put_part(start + 1, 1, date.year)
+    p = put_part(p, 2, date.month)
+    p = put_part(p, 3, date.day)
     start[0] = <uint8_t>(p - start - 1)
     return p
 

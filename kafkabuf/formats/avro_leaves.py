@@ -95,10 +95,11 @@ def _real(node: Primitive, kind: ArrowType) -> Fit | None:
 
 
 def _string(node: Primitive, kind: ArrowType) -> Fit | None:
+    write = "uuid_text" if node.logical == "uuid" else "string"
     if kind.format in TEXTS:
-        return Fit(int(bool(node.logical)), "bytes", "string", {})
+        return Fit(int(bool(node.logical)), "bytes", write, {})
     if kind.format in BINARIES:
-        return Fit(2, "bytes", "string", {})
+        return Fit(2, "bytes", write, {})
     if node.logical == "uuid" and arrow_types.fixed_width(kind) == 16:
         return Fit(1, "bytes", "uuid", {"width": 16})
     return None

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import uuid
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from kafkabuf.errors import SerializationError
 from kafkabuf.formats import Avro
 from tests.effort import effort
 from tests.formats.avro_support import Drawn, decimals, leaves, read, tables, written
@@ -91,6 +95,25 @@ def test_dictionary_encoded_column_becomes_the_same_bytes(column: Drawn, data: s
     plain = pa.array([None if index is None else values[index].as_py() for index in indices], column.arrow)
     schema = {"type": "record", "name": "Row", "fields": [{"name": "c", "type": [column.avro, "null"]}]}
     assert Avro(schema).encode(pa.record_batch({"c": encoded})) == Avro(schema).encode(pa.record_batch({"c": plain}))
+
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
+
+
+@given(st.uuids(), st.integers(0, 36), st.text(max_size=2) | st.sampled_from("/:@G`g-0fF\0{"), st.integers(0, 2))
+@settings(max_examples=effort(500), deadline=None)
+def test_text_is_taken_for_a_uuid_if_it_is_one(drawn: uuid.UUID, begin: int, between: str, cut: int) -> None:
+    text = str(drawn)[:begin] + between + str(drawn)[begin + cut :]
+    batch = pa.record_batch({"c": pa.array([text])})
+    avro = Avro({"type": "record", "name": "R", "fields": [{"name": "c", "type": _UUID_TYPE}]})
+    if _UUID.fullmatch(text):
+        assert avro.encode(batch) == [written("string", text)]
+    else:
+        with pytest.raises(SerializationError, match=r"row 0: column 'c' .* is not a uuid"):
+            avro.encode(batch)
+
+
+_UUID_TYPE = {"type": "string", "logicalType": "uuid"}
 
 
 @given(st.data(), st.integers(1, 76), st.integers(0, 40))

@@ -38,6 +38,8 @@ WRITTEN: dict[str, tuple[pa.Array, Schema, Any]] = {
     "fixed-size binary for bytes": (pa.array([b"abcd"], pa.binary(4)), "bytes", b"abcd"),
     "uuid as text": (pa.array([UUID.bytes], pa.binary(16)), logical("string", "uuid"), str(UUID)),
     "uuid of text": (pa.array([str(UUID)]), logical("string", "uuid"), str(UUID)),
+    "uuid of upper-case text": (pa.array([str(UUID).upper()]), logical("string", "uuid"), str(UUID).upper()),
+    "uuid of bytes that are text": (pa.array([str(UUID).encode()]), logical("string", "uuid"), str(UUID)),
     "uuid as fixed": (
         pa.array([UUID.bytes], pa.binary(16)),
         {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, UUID.bytes,
@@ -191,6 +193,15 @@ FAULTS: dict[str, tuple[pa.Array, Schema, str]] = {
     "UTF-8, overlong": (pa.array([b"a", b"\xe0\x80\x80"]), "string", "not UTF-8"),
     "UTF-8, surrogate": (pa.array([b"a", b"\xed\xa0\x80"]), "string", "not UTF-8"),
     "UTF-8, too high": (pa.array([b"a", b"\xf4\x90\x80\x80"]), "string", "not UTF-8"),
+    "uuid": (
+        pa.array([str(UUID), "no uuid"]), logical("string", "uuid"),
+        "value b'no uuid', which is not a uuid of RFC 4122, as Avro's uuid as string requires",
+    ),
+    "uuid of bytes": (pa.array([str(UUID).encode(), b""]), logical("string", "uuid"), "value b'', which is not a uuid"),
+    "uuid in a list": (
+        pa.array([[str(UUID)], [str(UUID), UUID.hex]]), {"type": "array", "items": logical("string", "uuid")},
+        r"row 1: column 'c\[\]' of type string has the value b'0123456789abcdef0123456789abcdef', which is not a uuid",
+    ),
     "inexact": (
         pa.array([1000, 1], pa.timestamp("us")), logical("long", "timestamp-millis"), "cannot hold without loss"
     ),
