@@ -1,8 +1,8 @@
 """TxnOffsetCommit (key 28), versions 0 to 5, on the group's coordinator: stores offsets of a transaction.
 
 The offsets count once the transaction is committed. They are stored in slices; if the transaction ends meanwhile, the
-other offsets are refused. The group must be part of the transaction; from version 5 on this
-request adds the group (KIP-890). Versions 3 and later name the member that has read the records (KIP-447).
+other offsets are refused. The group must be part of the transaction; from version 5 on this request adds the group
+(KIP-890). Versions 3 and later name the member that has read the records (KIP-447).
 
 Deviation: the node asks the transaction coordinator for every request, Kafka only before a producer's first offsets.
 """
