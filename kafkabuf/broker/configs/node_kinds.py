@@ -33,7 +33,7 @@ def overrides(name: str, text: str) -> dict[str, int]:
         except ValueError:
             raise invalid(name, entry[:100], "an address and a number are needed, such as 127.0.0.1:5") from None
         if not (count.isascii() and count.isdecimal() and len(count) <= _DIGITS):
-            raise invalid(name, entry[:100], "a number of connections is needed behind the address")
+            raise InvalidConfigError(f'For input string: "{count[:100]}"')
         limits[address] = int(count)
     return limits
 
@@ -45,7 +45,9 @@ def _check_overrides(name: str, value: Any) -> None:
 def check_together(values: Mapping[str, str]) -> None:
     """Raises InvalidConfigError for settings that are not valid beside each other."""
     if values.get(PER_ADDRESS) == "0" and not values.get(PER_ADDRESS_OVERRIDES):
-        raise InvalidConfigError(f"{PER_ADDRESS} can be set to zero only if {PER_ADDRESS_OVERRIDES} property is set.")
+        raise InvalidConfigError(
+            f"requirement failed: {PER_ADDRESS} can be set to zero only if {PER_ADDRESS_OVERRIDES} property is set."
+        )
 
 
 # Where a node takes other values than a topic.

@@ -13,23 +13,12 @@ from collections.abc import Iterable
 from heapq import nsmallest
 from typing import Protocol
 
+from kafkabuf.broker.cluster.node import Connection
 from kafkabuf.broker.configs.node_kinds import MAX_CONNECTIONS, PER_ADDRESS, PER_ADDRESS_OVERRIDES, overrides
 from kafkabuf.broker.guards.limits import ConnectionLimits
 
 # A sweep closes at most so many connections: each end of a connection takes some steps of the loop.
 _CLOSED_AT_A_TIME = 500
-
-
-class Connection(Protocol):
-    """What the quotas need of a connection. `active`: when bytes last came, in seconds."""
-
-    address: str
-
-    @property
-    def closing(self) -> bool: ...
-    @property
-    def active(self) -> float: ...
-    def abort(self) -> None: ...
 
 
 class Settings(Protocol):
