@@ -27,7 +27,6 @@ class Deviation:
         return api_key == self.api_key and fnmatchcase(step, self.step) and fnmatchcase(path, self.path)
 
 
-_NO_MIGRATION = "A group with members of one protocol takes no members of the other protocol."
 _UNFOLLOWED = "A node refuses a setting of nodes that the embedded cluster does not follow."
 _SMALL_SEGMENTS = "segment.bytes may be as small as 14, so that a test can fill segments."
 _NO_POLICY = (
@@ -56,8 +55,6 @@ DEVIATIONS = [
         ".error_message",
         "A response without an error has no error message; Kafka's says NONE.",
     ),
-    Deviation(m.JOIN_GROUP, "members of the other protocol", "", _NO_MIGRATION),
-    Deviation(m.CONSUMER_GROUP_HEARTBEAT, "joins classic members", "", _NO_MIGRATION),
     Deviation(m.CREATE_PARTITIONS, "to 10003", "*.error_code", _NO_POLICY),
     Deviation(m.CREATE_PARTITIONS, "to 2147483647", "*.error_code", _NO_POLICY),
     Deviation(
@@ -81,7 +78,6 @@ DEVIATIONS = [
     *(
         Deviation(m.DESCRIBE_CONFIGS, "the values of a node", f".{name}.*", f"{name} is {text}")
         for name, text in {
-            "group.consumer.migration.policy": "disabled: a group with members keeps its protocol.",
             "group.coordinator.rebalance.protocols": "classic,consumer: there are no streams groups.",
             "max.connections": "10,000 by default.",
             "max.incremental.fetch.session.cache.slots": "0: there are no fetch sessions.",

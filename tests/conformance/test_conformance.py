@@ -19,6 +19,7 @@ from tests.conformance import (
     acls,
     consumer_groups,
     groups,
+    migration,
     node_settings,
     script,
     settings,
@@ -30,7 +31,7 @@ from tests.conformance.deviations import DEVIATIONS, NOT_SERVED
 from tests.conformance.script import STEPS, Conversation, differences
 
 apis.load()
-MODULES = (acls, consumer_groups, groups, node_settings, settings, topics, transactions, values)
+MODULES = (acls, consumer_groups, groups, migration, node_settings, settings, topics, transactions, values)
 Answers = dict[tuple[int, int, str], Any]
 
 

@@ -25,8 +25,8 @@ from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import GroupAuthorizationError, KafkaError, TopicAuthorizationError, error_for_code
 from kafkabuf.protocol.messages import CONSUMER_GROUP_DESCRIBE, RequestHeader
 
-# A member of the consumer protocol; a member of the classic protocol would be 0.
-_CONSUMER_MEMBER = 1
+# The protocol that a member uses.
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 @api(CONSUMER_GROUP_DESCRIBE, 0, 1, own_errors=True)
@@ -102,7 +102,7 @@ def _member(names: Mapping[TopicId, str], member: ConsumerMember, target: Partit
         "subscribed_topic_regex": member.subscription.pattern,
         "assignment": {"topic_partitions": _by_topic(names, member.current.assigned)},
         "target_assignment": {"topic_partitions": _by_topic(names, target)},
-        "member_type": _CONSUMER_MEMBER,
+        "member_type": _CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     }
 
 

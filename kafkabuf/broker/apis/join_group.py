@@ -14,7 +14,7 @@ from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.broker.groups.members import Joining, failed
 from kafkabuf.broker.guards.rights import READ_GROUP
-from kafkabuf.errors import InconsistentGroupProtocolError, UnknownMemberIdError
+from kafkabuf.errors import UnknownMemberIdError
 from kafkabuf.protocol.messages import JOIN_GROUP, RequestHeader
 
 
@@ -25,11 +25,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | 
         return failed(error, member_id=member_id)
     if member_id and groups.find(request.group_id) is None:
         return {"error_code": UnknownMemberIdError.code, "member_id": member_id}
-    try:
-        group = groups.joining(request.group_id)
-    except InconsistentGroupProtocolError as refusal:
-        return failed(refusal, member_id=member_id)
-    return group.join(_joining(node, header, request))
+    return groups.joining(request.group_id).join(_joining(node, header, request))
 
 
 def _joining(node: Node, header: RequestHeader, request: Any) -> Joining:

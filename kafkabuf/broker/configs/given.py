@@ -29,7 +29,6 @@ _OTHER_NAMES = {
 }
 # What the embedded broker does where Kafka has a setting and the cluster has none.
 _FIXED = {
-    "group.consumer.migration.policy": "disabled",
     "group.coordinator.rebalance.protocols": "classic,consumer",
     "group.initial.rebalance.delay.ms": "0",
     "log.retention.ms": "-1",

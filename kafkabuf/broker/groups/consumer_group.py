@@ -11,15 +11,16 @@ A heartbeat makes a new target when the group epoch is ahead, and takes its memb
 that is silent for the session time-out, or that keeps partitions beyond its rebalance time-out, is removed. A static
 member that leaves for a while keeps its place until its session ends. Thread: the event loop.
 
-Deviations: members of the classic protocol cannot join a group that has members of this protocol, nor the other way
-round (Kafka migrates such a group); an expression is matched with the topics at once and after each change of topics,
-where Kafka waits up to 10 s between two matches.
+Members of the classic protocol may be among the members (classic_side.py).
+
+Deviation: an expression is matched with the topics at once and after each change of topics, where Kafka waits up to
+10 s between two matches.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -42,7 +43,7 @@ from kafkabuf.broker.groups.reconciliation import (
 )
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.groups.subscriptions import Subscriptions, Topic, TopicSizes
-from kafkabuf.broker.waiting.timer import Timer
+from kafkabuf.broker.waiting.timer import Timeout, Timer
 from kafkabuf.errors import (
     FencedInstanceIdError,
     FencedMemberEpochError,
@@ -96,6 +97,8 @@ class ConsumerGroup:
         self._settings = settings
         self._remember = remember
         self._configs = configs
+        # The group calls this when a member has gone. It returns whether a classic group has replaced this group.
+        self.downgraded: Callable[[], bool] = lambda: False
 
     # ---- what the group is
 
@@ -145,10 +148,7 @@ class ConsumerGroup:
     def heartbeat(self, beat: ConsumerHeartbeat) -> Answer:
         """Handles a heartbeat that joins or stays. Raises the error for a member that may not; then the group is as it
         was before."""
-        if len(self.members) >= self._settings.group_consumer_max_size and beat.member_id not in self.members:
-            raise GroupMaxSizeReachedError(
-                f"group.consumer.max.size is {self._settings.group_consumer_max_size}, and the group has as many"
-            )
+        self.check_size(beat.member_id)
         former = self._find(beat)
         if beat.topics is not None:
             beat = replace(beat, topics=self.subscriptions.shared(beat.topics))
@@ -169,7 +169,7 @@ class ConsumerGroup:
         if self.epoch > self.assignment_epoch:
             self._assign()
         self._reconcile(member, beat.reported)
-        self._renew_session(member)
+        self.renew_session(member)
         changed = member.current.assigned != had
         answer = self._answer(member, with_assignment=beat.wants_assignment or changed)
         if not resolved:
@@ -178,9 +178,17 @@ class ConsumerGroup:
             self.subscriptions.forget_unused(self.members)
         return answer
 
+    def check_size(self, member_id: str) -> None:
+        """Raises GroupMaxSizeReachedError if the group takes no further member."""
+        most = self._settings.group_consumer_max_size
+        if len(self.members) >= most and member_id not in self.members:
+            raise GroupMaxSizeReachedError(f"group.consumer.max.size is {most}, and the group has as many")
+
     def _find(self, beat: ConsumerHeartbeat) -> ConsumerMember | None:
         """The member that sends the heartbeat, or whose place it takes. None for a new member."""
         static = self.members.static(beat.instance_id)
+        if beat.classic is not None:
+            return static or self.members.get(beat.member_id)
         if beat.instance_id is None or (static is None and beat.joins):
             member = self.members.get(beat.member_id)
             if member is None and not beat.joins:
@@ -189,7 +197,7 @@ class ConsumerGroup:
                 _check_epoch(member.current, beat)
             return member
         if static is not None and beat.joins:
-            if static.current.epoch != LEAVING_FOR_A_WHILE:
+            if static.current.epoch != LEAVING_FOR_A_WHILE and static.classic is None:
                 raise UnreleasedInstanceIdError(f"member {static.member_id!r} has the instance id {beat.instance_id!r}")
             return static
         static = self._static(beat.instance_id, beat.member_id)
@@ -217,7 +225,8 @@ class ConsumerGroup:
         self."""
         if former is None:
             return ConsumerMember(beat.member_id)
-        if not beat.joins or former.current.epoch != LEAVING_FOR_A_WHILE:
+        returns = former.current.epoch == LEAVING_FOR_A_WHILE or former.member_id != beat.member_id
+        if not (beat.joins and returns):
             return former
         target = self._targets.pop(former.member_id, NO_PARTITIONS)
         self.members.remove(former)
@@ -298,12 +307,18 @@ class ConsumerGroup:
             return
         self.members.set_current(member, current)
         member.end_revocation()
-        if current.state is MemberState.UNREVOKED:
-            member.revocation = self._timer.after(member.rebalance_timeout, lambda: self._remove(member))
+        if current.state is MemberState.UNREVOKED and member.classic is None:
+            member.revocation = self.expiry(member, member.rebalance_timeout)
 
-    def _renew_session(self, member: ConsumerMember) -> None:
+    def renew_session(self, member: ConsumerMember) -> None:
         member.end_session()
-        member.session = self._timer.after(self.session_timeout_ms / 1000, lambda: self._remove(member))
+        classic = member.classic
+        seconds = self.session_timeout_ms / 1000 if classic is None else classic.joining.session_timeout
+        member.session = self.expiry(member, seconds)
+
+    def expiry(self, member: ConsumerMember, seconds: float) -> Timeout:
+        """Removes the member after this time, unless the time-out is cancelled."""
+        return self._timer.after(seconds, lambda: self._remove(member))
 
     def leave(self, member_id: str, instance_id: str | None, *, for_a_while: bool = False) -> None:
         """Removes a member. `for_a_while`: the static member keeps its place until its session ends."""
@@ -335,9 +350,19 @@ class ConsumerGroup:
     def _remove(self, member: ConsumerMember) -> None:
         self.members.remove(member)
         self._targets.pop(member.member_id, None)
+        if self.downgraded():
+            return
         if member.subscription.pattern:
             self.subscriptions.forget_unused(self.members)
         self._raise_epoch()
+
+    def adopt(self, generation: int, members: Iterable[ConsumerMember]) -> None:
+        """Takes over the members of a classic group, which has this generation."""
+        for member in members:
+            self.members.add(member)
+            self._targets[member.member_id] = member.current.assigned
+        self.epoch = self.assignment_epoch = generation
+        self._sizes = self.subscriptions.sizes(self.members)
 
     # ---- offsets
 
@@ -357,7 +382,8 @@ class ConsumerGroup:
         if transactional and epoch < 0 and not member_id and group_instance_id is None:
             return None
         error = self._check_member(member_id, epoch)
-        if member_id in self.members and not transactional and not knows_epochs:
+        member = self.members.get(member_id)
+        if member is not None and member.classic is None and not transactional and not knows_epochs:
             return UnsupportedVersionError("a member of this group commits with version 9 of OffsetCommit or a later")
         if transactional and isinstance(error, StaleMemberEpochError):
             return IllegalGenerationError(str(error))
@@ -372,6 +398,10 @@ class ConsumerGroup:
     def _check_member(self, member_id: str, epoch: int) -> KafkaError | None:
         if (member := self.members.get(member_id)) is None:
             return UnknownMemberIdError(f"{member_id!r} is not a member of group {self.group_id!r}")
+        if epoch != member.current.epoch and member.classic is not None:
+            return IllegalGenerationError(
+                f"the request has generation {epoch}, the member is in {member.current.epoch}"
+            )
         if epoch != member.current.epoch:
             return StaleMemberEpochError(f"the request has epoch {epoch}, the member is in {member.current.epoch}")
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from kafkabuf.broker.groups.members import Joining
 from kafkabuf.broker.groups.reconciliation import CurrentAssignment, Partitions, TopicIdPartition
 from kafkabuf.broker.waiting.timer import Timeout
 from kafkabuf.errors import InvalidRegularExpressionError
@@ -18,12 +19,40 @@ LEAVING = -1
 LEAVING_FOR_A_WHILE = -2
 
 
+@dataclass(slots=True)
+class ClassicSide:
+    """What the group knows of a member that uses the classic protocol. `join_by` ends its membership unless it joins
+    again, `sync_by` unless it syncs."""
+
+    joining: Joining
+    join_by: Timeout | None = None
+    sync_by: Timeout | None = None
+
+    @property
+    def protocol(self) -> str:
+        return self.joining.protocols[0][0]
+
+    def supports(self, protocol: str) -> bool:
+        return any(name == protocol for name, _ in self.joining.protocols)
+
+    def end_join(self) -> None:
+        if self.join_by is not None:
+            self.join_by.cancel()
+            self.join_by = None
+
+    def end_sync(self) -> None:
+        if self.sync_by is not None:
+            self.sync_by.cancel()
+            self.sync_by = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
     """The fields of a ConsumerGroupHeartbeat request; the time-out in seconds. None stands for "as before".
 
     `sees` tells whether the client may describe a topic; None for a client that may describe all topics. `found` are
-    the present matches of expressions, as far as they are known already."""
+    the present matches of expressions, as far as they are known already. `classic`: the heartbeat stands for a request
+    to join by the classic protocol, whatever the member's epoch is."""
 
     member_id: str
     member_epoch: int
@@ -38,6 +67,7 @@ class ConsumerHeartbeat:
     reported: Partitions | None = None
     sees: Callable[[str], bool] | None = None
     found: Matches = field(default_factory=dict)
+    classic: ClassicSide | None = None
 
     @property
     def joins(self) -> bool:
@@ -77,9 +107,11 @@ class ConsumerMember:
     current: CurrentAssignment = field(default_factory=CurrentAssignment)
     session: Timeout | None = None
     revocation: Timeout | None = None
+    classic: ClassicSide | None = None
 
     def take(self, beat: ConsumerHeartbeat) -> None:
-        """Takes over the fields that the heartbeat has."""
+        """Takes over the fields that the heartbeat has. The member uses the protocol of the heartbeat from now on."""
+        self.use_protocol(beat.classic)
         self.client_id, self.client_host = beat.client_id, beat.client_host
         self.instance_id = self.instance_id if beat.instance_id is None else beat.instance_id
         self.rack_id = self.rack_id if beat.rack_id is None else beat.rack_id
@@ -87,6 +119,12 @@ class ConsumerMember:
         self.subscription = self.subscription_after(beat)
         if beat.rebalance_timeout is not None:
             self.rebalance_timeout = beat.rebalance_timeout
+
+    def use_protocol(self, classic: ClassicSide | None) -> None:
+        if self.classic is not None and self.classic is not classic:
+            self.classic.end_join()
+            self.classic.end_sync()
+        self.classic = classic
 
     def subscription_after(self, beat: ConsumerHeartbeat) -> Subscription:
         topics = self.subscription.topics if beat.topics is None else beat.topics
@@ -140,6 +178,7 @@ class ConsumerMembers:
     def remove(self, member: ConsumerMember) -> None:
         member.end_session()
         member.end_revocation()
+        member.use_protocol(None)
         self._disown(member)
         del self._by_id[member.member_id]
         # A member may have joined under several instance ids.

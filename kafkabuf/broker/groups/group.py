@@ -12,7 +12,7 @@ makes it rebalance.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 from uuid import uuid4
 
@@ -75,16 +75,30 @@ class Group:
         return self.state is State.EMPTY
 
     def close(self) -> None:
-        """Ends the timers of an empty group that a group of the other kind replaces."""
+        """Ends the timers of a group that a group of the other kind replaces. Its members must join again."""
         self._stop_waiting()
         for promise in self._promised.values():
             promise.cancel()
+        for member in self.members:
+            member.end_session()
+            member.fail(RebalanceInProgressError("the group has another protocol now"))
+
+    def adopt(self, generation: int, members: Iterable[tuple[Joining, bytes]]) -> None:
+        """Takes over the members of a consumer group with their assignments, and makes them join again."""
+        for joining, assignment in members:
+            member = self.members.add(joining)
+            member.assignment, member.is_new = assignment, False
+            self.protocol_type = joining.protocol_type
+        self.generation, self.state, self.protocol = generation, State.STABLE, self.members.elect_protocol()
+        self._prepare()
 
     # ---- joining
 
     def join(self, request: Joining) -> Answer | Awaitable[Answer]:
-        if (error := self._check_session(request.session_timeout)) is not None:
-            return failed(error, member_id=request.member_id)
+        try:
+            self._settings.check_session(request.session_timeout)
+        except InvalidSessionTimeoutError as refusal:
+            return failed(refusal, member_id=request.member_id)
         if self._is_full_for(request.member_id):
             return self._refuse_surplus(request.member_id)
         if (error := self._check_join(request)) is not None:
@@ -100,15 +114,6 @@ class Group:
         if request.needs_member_id and request.group_instance_id is None:
             return self._promise(request)
         return self._admit(request)
-
-    def _check_session(self, seconds: float) -> KafkaError | None:
-        least, most = self._settings.group_min_session_timeout_ms, self._settings.group_max_session_timeout_ms
-        if least <= round(seconds * 1000) <= most:
-            return None
-        return InvalidSessionTimeoutError(
-            f"the session time-out is {seconds} s: {least} to {most} ms are allowed (group.min.session.timeout.ms, "
-            f"group.max.session.timeout.ms)"
-        )
 
     def _is_full_for(self, member_id: str) -> bool:
         """Whether the group has group.max.size members without this one. During a rebalance the members count that have

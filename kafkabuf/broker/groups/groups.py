@@ -1,10 +1,11 @@
 """All groups of a cluster, classic groups and consumer groups of KIP-848 (Kafka's GroupCoordinator).
 
 The groups belong to the cluster, not to a node, and outlive the coordinating node. A group without members becomes a
-group of the other kind when a member of the other protocol joins, and keeps its offsets.
+group of the other kind when a member of the other protocol joins, and keeps its offsets. A group with members does so,
+too, as group.consumer.migration.policy says (migration.py).
 
 Deviations: the cluster keeps groups and offsets for ever; a member's host is that of the node that it talks to, which
-is loopback; a group with members does not change its kind (Kafka's group.consumer.migration.policy=disabled).
+is loopback.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from kafkabuf.broker.groups.classic_side import ClassicMembers, classic_members
 from kafkabuf.broker.groups.consumer_group import ConsumerGroup
 from kafkabuf.broker.groups.consumer_member import ConsumerHeartbeat
 from kafkabuf.broker.groups.group import Group
 from kafkabuf.broker.groups.members import Answer
+from kafkabuf.broker.groups.migration import check_upgrade, consumer_members, may_downgrade
 from kafkabuf.broker.groups.offsets import GroupOffsets
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.groups.subscriptions import Topic, matches_in_steps
@@ -27,7 +30,6 @@ from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.errors import (
     GroupIdNotFoundError,
     IllegalGenerationError,
-    InconsistentGroupProtocolError,
     InvalidGroupIdError,
     KafkaError,
     KafkaStorageError,
@@ -118,26 +120,26 @@ class Groups:
 
     # ---- classic groups
 
-    def joining(self, group_id: str) -> Group:
-        """The group for a member of the classic protocol. Raises InconsistentGroupProtocolError if the group has
-        members of the other protocol."""
+    def joining(self, group_id: str) -> Group | ClassicMembers:
+        """The group for a member of the classic protocol."""
         group = self.get(group_id)
-        if isinstance(group, Group):
-            return group
-        if not group.is_empty:
-            raise InconsistentGroupProtocolError(f"group {group_id!r} has members with group.protocol=consumer")
-        classic = self._by_id[group_id] = self._new_classic_group(group_id, group.offsets)
-        self._remember_epoch(group_id, None)
-        return classic
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            return ClassicMembers(group, self.settings)
+        if isinstance(group, ConsumerGroup):
+            classic = self._by_id[group_id] = self._new_classic_group(group_id, group.offsets)
+            self._remember_epoch(group_id, None)
+            return classic
+        return group
 
     def _new_classic_group(self, group_id: str, offsets: GroupOffsets) -> Group:
         group = Group(group_id, self.timer, self.settings, offsets)
         group.changed = lambda: self.changed(group)
         return group
 
-    def classic(self, group_id: str) -> Group | None:
+    def classic(self, group_id: str) -> Group | ClassicMembers | None:
+        """The group for a request of a member of the classic protocol. None if there is no group."""
         group = self._by_id.get(group_id)
-        return group if isinstance(group, Group) else None
+        return ClassicMembers(group, self.settings) if isinstance(group, ConsumerGroup) else group
 
     # ---- consumer groups
 
@@ -149,22 +151,38 @@ class Groups:
         return group
 
     def heartbeat(self, group_id: str, beat: ConsumerHeartbeat) -> Answer:
-        """Handles the heartbeat of a consumer. The first member makes the group, or takes over a classic group without
+        """Handles the heartbeat of a consumer. The first member makes the group, or takes over a classic group with its
         members."""
         group = self._by_id.get(group_id)
         if not beat.joins:
             return self.consumer(group_id).heartbeat(beat)
         if isinstance(group, ConsumerGroup):
             return group.heartbeat(beat)
-        if group is not None and not group.is_empty:
-            raise GroupIdNotFoundError(f"group {group_id!r} has members with group.protocol=classic")
         new = self._new_consumer_group(group_id)
+        if group is not None and not group.is_empty:
+            check_upgrade(group, self.settings)
+            new.adopt(group.generation, consumer_members(group, new.subscriptions))
         answer = new.heartbeat(beat)
         if group is not None:
             group.close()
             self.deleted(group_id)
         self._by_id[group_id] = new
+        for member in new.members:
+            new.renew_session(member)
         return answer
+
+    def _downgrade(self, group: ConsumerGroup) -> bool:
+        """Makes a classic group of a group whose members all use the classic protocol. Returns whether it has."""
+        if self._by_id.get(group.group_id) is not group or not may_downgrade(group, self.settings):
+            return False
+        classic = self._new_classic_group(group.group_id, group.offsets)
+        members = tuple(classic_members(group))
+        for member in group.members:
+            group.members.remove(member)
+        self._by_id[group.group_id] = classic
+        self._remember_epoch(group.group_id, None)
+        classic.adopt(group.epoch, members)
+        return True
 
     def matched(self, group_id: str, beat: ConsumerHeartbeat) -> Work[ConsumerHeartbeat]:
         """The heartbeat with the matches of the expressions that it must match, which takes long, in steps."""
@@ -177,7 +195,7 @@ class Groups:
         return beat
 
     def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
-        return ConsumerGroup(
+        group = ConsumerGroup(
             group_id,
             self.timer,
             self.settings,
@@ -186,6 +204,8 @@ class Groups:
             lambda epoch: self._remember_epoch(group_id, epoch),
             lambda: self.configs(group_id),
         )
+        group.downgraded = lambda: self._downgrade(group)
+        return group
 
     def _remember_epoch(self, group_id: str, epoch: int | None) -> None:
         try:

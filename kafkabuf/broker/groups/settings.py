@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafkabuf.broker.groups.assignors import ASSIGNORS
-from kafkabuf.errors import ConfigError
+from kafkabuf.errors import ConfigError, InvalidSessionTimeoutError
 
 _NO_LIMIT = 2**31 - 1
+_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,8 @@ class GroupSettings:
     (consumer.session.timeout.ms and consumer.heartbeat.interval.ms of the resource GROUP), which
     `group_consumer_min_...` and `group_consumer_max_...` bound. A group has at most `group_max_size` (classic)
     or `group_consumer_max_size` members. A group whose members name no assignor uses the first of
-    `group_consumer_assignors`.
+    `group_consumer_assignors`. `group_consumer_migration_policy` says which groups with members change their protocol:
+    bidirectional, upgrade (to group.protocol=consumer), downgrade, or disabled.
     """
 
     group_min_session_timeout_ms: int = 6_000
@@ -39,6 +41,7 @@ class GroupSettings:
     group_consumer_max_heartbeat_interval_ms: int = 15_000
     group_consumer_max_size: int = _NO_LIMIT
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_migration_policy: str = "bidirectional"
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
@@ -53,6 +56,29 @@ class GroupSettings:
         if unknown or not self.group_consumer_assignors:
             raise ConfigError(
                 f"group_consumer_assignors={self.group_consumer_assignors}: name at least one of {', '.join(ASSIGNORS)}"
+            )
+
+        if self.group_consumer_migration_policy.lower() not in _POLICIES:
+            raise ConfigError(
+                f"group_consumer_migration_policy={self.group_consumer_migration_policy!r}: choose one of "
+                f"{', '.join(_POLICIES)}"
+            )
+
+    @property
+    def upgrades(self) -> bool:
+        return self.group_consumer_migration_policy.lower() in ("bidirectional", "upgrade")
+
+    @property
+    def downgrades(self) -> bool:
+        return self.group_consumer_migration_policy.lower() in ("bidirectional", "downgrade")
+
+    def check_session(self, seconds: float) -> None:
+        """Raises InvalidSessionTimeoutError for a session time-out that a classic member may not choose."""
+        least, most = self.group_min_session_timeout_ms, self.group_max_session_timeout_ms
+        if not least <= round(seconds * 1000) <= most:
+            raise InvalidSessionTimeoutError(
+                f"the session time-out is {seconds} s: {least} to {most} ms are allowed (group.min.session.timeout.ms, "
+                f"group.max.session.timeout.ms)"
             )
 
     def _check_order(self, lower: str, upper: str, distance: int) -> None:

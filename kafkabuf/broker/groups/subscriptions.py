@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from kafkabuf.broker.expressions.patterns import Pattern
 from kafkabuf.broker.groups.consumer_member import ConsumerMember, Matches, Subscription
-from kafkabuf.broker.groups.reconciliation import TopicId
+from kafkabuf.broker.groups.reconciliation import TopicId, TopicIdPartition
 from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.errors import InvalidRegularExpressionError
 
@@ -111,6 +111,16 @@ class Subscriptions:
 
     def names(self, subscription: Subscription) -> frozenset[str]:
         return subscription.topics | self._matches.get(subscription.pattern, frozenset())
+
+    def partitions(self, named: Iterable[tuple[str, int]]) -> frozenset[TopicIdPartition]:
+        """The partitions of the topics that exist, with the topics' ids."""
+        topics = self._topics()
+        return frozenset((topics[name].topic_id.int, index) for name, index in named if name in topics)
+
+    def named(self, partitions: Iterable[TopicIdPartition]) -> list[tuple[str, int]]:
+        """The partitions of the topics that exist, with the topics' names."""
+        names = {topic.topic_id.int: name for name, topic in self._topics().items()} if partitions else {}
+        return [(names[topic_id], index) for topic_id, index in partitions if topic_id in names]
 
     def ids(self, members: Iterable[ConsumerMember]) -> dict[Subscription, frozenset[TopicId]]:
         """The ids of the topics that exist, by the subscriptions of the members."""

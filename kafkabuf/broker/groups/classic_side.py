@@ -1,0 +1,188 @@
+"""Members of the classic protocol in a consumer group of KIP-848 (Kafka's classicGroupJoinToConsumerGroup and others).
+
+The coordinator assigns for them, too. A member joins, which takes it a step towards its target, and syncs to learn its
+assignment. Its generation is its member epoch. A heartbeat tells it to join again when it has a further step to take.
+A member that does not join or sync within its rebalance time-out is removed. Thread: the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from uuid import uuid4
+
+from kafkabuf.broker.groups.consumer_group import ConsumerGroup
+from kafkabuf.broker.groups.consumer_member import JOINING, ClassicSide, ConsumerHeartbeat, ConsumerMember
+from kafkabuf.broker.groups.consumer_protocol import read_subscription, version_of, write_assignment
+from kafkabuf.broker.groups.members import Answer, Joining, failed
+from kafkabuf.broker.groups.reconciliation import MemberState, Partitions
+from kafkabuf.broker.groups.settings import GroupSettings
+from kafkabuf.broker.groups.subscriptions import Subscriptions
+from kafkabuf.errors import (
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
+    KafkaError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    UnknownServerError,
+)
+from kafkabuf.protocol.cursor import MALFORMED
+
+CONSUMER = "consumer"
+
+
+class ClassicMembers:
+    """The members of `group` that use the classic protocol: the same requests as of a `Group`."""
+
+    def __init__(self, group: ConsumerGroup, settings: GroupSettings) -> None:
+        self._group = group
+        self._settings = settings
+
+    # ---- joining
+
+    def join(self, request: Joining) -> Answer:
+        named = request.member_id
+        try:
+            self._settings.check_session(request.session_timeout)
+        except InvalidSessionTimeoutError as error:
+            return failed(error, member_id=named)
+        try:
+            request = replace(request, member_id=named or str(uuid4()))
+            self._group.check_size(request.member_id)
+            self._check_protocols(request)
+            if not named and request.needs_member_id and request.group_instance_id is None:
+                return failed(MemberIdRequiredError("join again with this id"), member_id=request.member_id)
+            if named and request.group_instance_id is not None:
+                self._check_instance(named, request.group_instance_id)
+            return self._join(request)
+        except KafkaError as error:
+            return failed(error, member_id="")
+
+    def _check_protocols(self, request: Joining) -> None:
+        """Raises InconsistentGroupProtocolError unless the members of the classic protocol all support a protocol of
+        the request."""
+        sides = [member.classic for member in self._group.members if member.classic is not None]
+        common = any(all(side.supports(name) for side in sides) for name, _ in request.protocols)
+        if request.protocol_type != CONSUMER or not common:
+            raise InconsistentGroupProtocolError("the members of the group support none of your protocols")
+
+    def _check_instance(self, member_id: str, instance_id: str) -> None:
+        if (static := self._group.members.static(instance_id)) is None:
+            raise UnknownMemberIdError(f"no member has the instance id {instance_id!r}")
+        if static.member_id != member_id:
+            raise FencedInstanceIdError(f"{instance_id!r} has another member id than {member_id!r} now")
+
+    def _join(self, request: Joining) -> Answer:
+        try:
+            subscription = read_subscription(request.protocols[0][1])
+        except MALFORMED:
+            raise UnknownServerError("the metadata of the first protocol is malformed") from None
+        side = ClassicSide(request)
+        replaced = self._group.members.static(request.group_instance_id)
+        self._group.heartbeat(
+            ConsumerHeartbeat(
+                member_id=request.member_id,
+                member_epoch=JOINING,
+                client_id=request.client_id,
+                client_host=request.client_host,
+                instance_id=request.group_instance_id,
+                rack_id=subscription.rack_id,
+                rebalance_timeout=request.rebalance_timeout,
+                topics=subscription.topics,
+                pattern="",
+                reported=self._group.subscriptions.partitions(subscription.owned),
+                classic=side,
+            )
+        )
+        member = self._group.members.get(request.member_id)
+        assert member is not None, "it has joined"
+        side.sync_by = self._group.expiry(member, member.rebalance_timeout)
+        answer: Answer = {
+            "generation_id": member.current.epoch,
+            "protocol_type": CONSUMER,
+            "protocol_name": side.protocol,
+            "leader": "",
+            "member_id": member.member_id,
+            "members": [],
+        }
+        if replaced is not None:
+            # It may have been the last member with the other protocol.
+            self._group.downgraded()
+        return answer
+
+    # ---- the generation
+
+    def _member(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ConsumerMember, ClassicSide]:
+        if instance_id is not None:
+            self._check_instance(member_id, instance_id)
+        member = self._group.members.get(member_id)
+        if member is None or member.classic is None:
+            raise UnknownMemberIdError(f"{member_id!r} is not a member with the classic protocol")
+        if generation != member.current.epoch:
+            raise IllegalGenerationError(
+                f"the request has generation {generation}, the member is in {member.current.epoch}"
+            )
+        return member, member.classic
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: object,
+        *,
+        group_instance_id: str | None = None,
+        protocol: tuple[str | None, str | None] = (None, None),
+    ) -> Answer:
+        """The assignment of the member. Members bring none: the coordinator assigns."""
+        try:
+            member, side = self._member(member_id, group_instance_id, generation)
+            if protocol[0] not in (None, CONSUMER) or protocol[1] not in (None, side.protocol):
+                raise InconsistentGroupProtocolError(f"the member joined with {CONSUMER, side.protocol}")
+            if self._group.epoch > member.current.epoch and member.current.state is not MemberState.UNREVOKED:
+                self._await_join(member, side)
+                raise RebalanceInProgressError("the group rebalances")
+        except KafkaError as error:
+            return failed(error)
+        side.end_sync()
+        self._group.renew_session(member)
+        assignment = _assignment(side, self._group.subscriptions, member.current.assigned)
+        return {"protocol_type": protocol[0], "protocol_name": protocol[1], "assignment": assignment}
+
+    def heartbeat(self, member_id: str, generation: int, group_instance_id: str | None = None) -> Answer:
+        try:
+            member, side = self._member(member_id, group_instance_id, generation)
+        except KafkaError as error:
+            return failed(error)
+        self._group.renew_session(member)
+        if not self._has_a_step_for(member):
+            return {"error_code": 0}
+        self._await_join(member, side)
+        return failed(RebalanceInProgressError("join again"))
+
+    def _await_join(self, member: ConsumerMember, side: ClassicSide) -> None:
+        """Removes the member unless it joins again within its rebalance time-out."""
+        if side.join_by is None:
+            side.join_by = self._group.expiry(member, member.rebalance_timeout)
+
+    def _has_a_step_for(self, member: ConsumerMember) -> bool:
+        """Whether the member gets further on its way to its target by joining again."""
+        current = member.current
+        if current.epoch < self._group.epoch or current.state is MemberState.UNREVOKED:
+            return True
+        missing = self._group.target(member) - current.assigned
+        return current.state is MemberState.UNRELEASED and all(map(self._group.members.is_free, missing))
+
+
+def _assignment(side: ClassicSide, subscriptions: Subscriptions, partitions: Partitions) -> bytes:
+    return write_assignment(version_of(side.joining.protocols[0][1]), subscriptions.named(partitions))
+
+
+def classic_members(group: ConsumerGroup) -> Iterable[tuple[Joining, bytes]]:
+    """The members of a consumer group that all use the classic protocol, with their target assignments."""
+    for member in group.members:
+        assert member.classic is not None, f"{member.member_id!r} uses the consumer protocol"
+        joining = replace(member.classic.joining, member_id=member.member_id)
+        yield joining, _assignment(member.classic, group.subscriptions, group.target(member))
