@@ -135,6 +135,26 @@ def ignored_timestamp(schema: StructType, timestamp_column: str | None) -> str |
     )
 
 
+def left_out(
+    schema: StructType, topic: str | None, timestamp_column: str | None, formats: FormatOptions | None
+) -> str | None:
+    """A warning where a column is in no part of the record: the value leaves out its name, and the sink ignores it."""
+    names = schema.fieldNames()
+    if formats is None or formats.value is None or "value" in names:
+        return None
+    ignored = {"topic"} if topic is not None else set()
+    if timestamp_column not in (None, "timestamp") or ignored_timestamp(schema, timestamp_column):
+        ignored.add("timestamp")
+    lost = sorted(ignored.intersection(names).difference(formats.key_columns))
+    if not lost:
+        return None
+    columns = " and ".join(f"'{name}'" for name in lost)
+    return (
+        f"the value has no column {columns}: such a name is the record's own, and the sink ignores the column here. To "
+        "keep the data, rename the column, or make a struct 'value' of all columns"
+    )
+
+
 def as_record(batch: pa.RecordBatch, timestamp_column: str | None) -> pa.RecordBatch:
     """The batch with the column that `timestampColumn` names under the name `timestamp`."""
     if timestamp_column in (None, "", "timestamp"):

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from kafkabuf.errors import ConfigError
 from kafkabuf.spark import option_names
 from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.schema import ignored_timestamp
+from kafkabuf.spark.schema import ignored_timestamp, left_out
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
 
@@ -80,6 +80,8 @@ class KafkabufDataSource(DataSource):
         if names := option_names.ignored(self.options):
             _warn_once(f"the sink ignores options of Spark's Kafka source: {', '.join(names)}")
         if text := ignored_timestamp(schema, options.timestamp_column):
+            _warn_once(text)
+        if text := left_out(schema, options.topic, options.timestamp_column, options.formats):
             _warn_once(text)
         return sink
 

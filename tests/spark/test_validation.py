@@ -291,6 +291,30 @@ def test_column_timestamp_that_is_no_timestamp_is_ignored_with_a_warning(
     assert ("cast it to timestamp" in caplog.text) == (kind is LOCAL_TIME)
 
 
+@pytest.mark.parametrize(
+    ("columns", "options", "lost"),
+    [
+        (("topic",), {}, "'topic'"),
+        (("timestamp",), {"timestampColumn": "none"}, "'timestamp'"),
+        (("topic", "timestamp", "at"), {"timestampColumn": "at"}, "'timestamp' and 'topic'"),
+        (("timestamp", "at"), {"timestampColumn": "timestamp"}, None),
+        (("timestamp",), {}, None),
+        (("topic",), {"keyColumns": "topic"}, None),
+        (("topic", "value"), {}, None),
+        (("topic",), {"valueFormat": "raw", "keyFormat": "json", "keyColumns": "id"}, None),
+    ],
+)
+def test_column_that_a_format_leaves_out_of_the_record_is_named(
+    columns: tuple[str, ...], options: dict[str, str], lost: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinds = {"topic": T.StringType(), "timestamp": INSTANT, "at": INSTANT, "value": T.StringType()}
+    if options.get("valueFormat") == "raw":
+        columns = (*columns, "value")
+    schema = (("id", LONG), *((name, kinds[name]) for name in columns))
+    batch_writer({**SERVERS, "topic": "t", "valueFormat": "json", **options}, schema)
+    assert [f"the value has no column {lost}:" in record.message for record in caplog.records] == [True] * bool(lost)
+
+
 @pytest.mark.parametrize("none", ["none", "NONE", "", " "])
 @pytest.mark.parametrize("kind", [INSTANT, LONG])
 def test_timestamp_column_none_sends_no_column(none: str, kind: T.DataType, caplog: pytest.LogCaptureFixture) -> None:
