@@ -2,83 +2,50 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from bench.batches import flights
-from bench.claim import Case, Claim, Goal, Job, Measurement, Metric
+from bench.claim import Case, Claim, Goal, Job, Measurement
+from bench.formats.rows import (
+    COLUMNS,
+    CONFLUENT_NOTE,
+    IN_C,
+    IN_C_NOTE,
+    LIST,
+    ORJSON,
+    PER_FIELD,
+    RATE,
+    ROWS_NOTE,
+    SLOW,
+    dicts,
+    in_c,
+    measured,
+    orjson_dicts,
+    table,
+    to_list,
+)
 
-ROWS = 20_000
+if TYPE_CHECKING:
+    from kafkabuf.formats.format import Format
+
 DICT_ROWS = 1_000
-COLUMNS = 19
-IN_C, LIST, OBJECTS, DICTS, FASTAVRO, CONFLUENT, ORJSON = (
-    "kafkabuf, loop in C",
-    "kafkabuf, encode() to a list",
+OBJECTS, DICTS, FASTAVRO, CONFLUENT = (
     "kafkabuf, a dict for each row",
     "fastavro, a dict for each row",
     "fastavro",
     "confluent-kafka's AvroSerializer",
-    "orjson",
 )
-# The share of the cases that take a hundred times as long.
-SLOW = 0.01
-RATE = Metric("rows_per_s", "rows/s", ",.0f")
-PER_FIELD = Metric("field_ns", "ns/field", ",.1f", more_is_better=False)
 
 
-@functools.cache
-def table() -> Any:
-    """The flights as one record batch, with nulls where the CSV has NA; every column is nullable."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    flights.prepare()
-    read = csv.ReadOptions(autogenerate_column_names=True)
-    convert = csv.ConvertOptions(null_values=[flights.MISSING], strings_can_be_null=True)
-    rows = csv.read_csv(flights.CSV, read_options=read, convert_options=convert).slice(0, ROWS)
-    rows = rows.drop_columns(["f0"]).combine_chunks()  # the number of the row, which the demo adds
-    (batch,) = rows.to_batches()
-    assert isinstance(batch, pa.RecordBatch)
-    assert batch.num_columns == COLUMNS
-    return batch
-
-
-def measured(job: Job, encode: Callable[[Any, int], int]) -> Measurement:
-    """The rate of `encode(batch, rounds)`, which encodes each row `rounds` times and returns the bytes."""
-    batch, rounds = table(), max(1, job.amount // ROWS)
-    encode(batch.slice(0, 100), 1)
-    started = time.perf_counter()
-    written = encode(batch, rounds)
-    seconds = time.perf_counter() - started
-    rows = rounds * batch.num_rows
-    if written < rows * COLUMNS:
-        raise RuntimeError(f"{rows} rows made only {written} bytes")
-    return {RATE.name: rows / seconds, PER_FIELD.name: seconds / rows / COLUMNS * 1e9}
-
-
-def _in_c(job: Job) -> Measurement:
-    from kafkabuf.formats import Avro
-    from kafkabuf.formats._encoded import bench_rows
-
-    return measured(job, lambda batch, rounds: bench_rows(Avro(), batch, rounds))
-
-
-def _list(job: Job) -> Measurement:
+def _avro() -> Format:
     from kafkabuf.formats import Avro
 
-    return measured(
-        job, lambda batch, rounds: sum(len(row or b"") for _ in range(rounds) for row in Avro().encode(batch))
-    )
-
-
-def dicts(batch: Any, rounds: int) -> Iterator[dict[str, Any]]:
-    """Each row of the batch as a dict, `rounds` times."""
-    for _ in range(rounds):
-        yield from batch.to_pylist()
+    return Avro()
 
 
 def _dicts(job: Job, encode: Callable[[dict[str, Any]], int]) -> Measurement:
@@ -145,12 +112,6 @@ def _confluent(job: Job) -> Measurement:
     return measured(job, lambda batch, rounds: sum(len(serialize(row, context)) for row in dicts(batch, rounds)))
 
 
-def _orjson(job: Job) -> Measurement:
-    import orjson
-
-    return measured(job, lambda batch, rounds: sum(len(orjson.dumps(row)) for row in dicts(batch, rounds)))
-
-
 def _schema() -> Any:
     from kafkabuf.formats import Avro
 
@@ -161,13 +122,13 @@ CLAIM = Claim(
     name="formats",
     title="A row of a table becomes Avro at a hundredth of confluent-kafka's cost",
     cases=[
-        Case(IN_C, _in_c, check=flights.prepare),
-        Case(LIST, _list, share=0.2),
+        Case(IN_C, partial(in_c, _avro), check=flights.prepare),
+        Case(LIST, partial(to_list, _avro), share=0.2),
         Case(OBJECTS, _objects, share=0.2),
         Case(DICTS, _dicts_by_fastavro, share=SLOW),
         Case(FASTAVRO, _fastavro, share=SLOW),
         Case(CONFLUENT, _confluent, share=SLOW),
-        Case(ORJSON, _orjson, share=SLOW),
+        Case(ORJSON, orjson_dicts, share=SLOW),
     ],
     metrics=[RATE, PER_FIELD],
     baseline=CONFLUENT,
@@ -179,13 +140,12 @@ CLAIM = Claim(
     ],
     needs_kafka=False,
     notes=[
-        f"{ROWS:,} flights with {COLUMNS} nullable columns (14 numbers, 4 texts, a timestamp), again and again.",
-        "kafkabuf reads the Arrow table: the loop in C calls for each row what send_arrow() calls, without the copy "
-        "into a batch. Its schema is derived from the columns, and the others use the same schema.",
+        ROWS_NOTE,
+        f"{IN_C_NOTE} Its schema is derived from the columns, and the others use the same schema.",
         "The others get a dict for each row from pyarrow's to_pylist(), which is part of their time.",
         "The two cases with a dict for each row encode dicts that exist, each with the flight once more as a nested "
         "record: what send() costs with a serializer.",
-        "confluent-kafka's serializer works with its own mock of a Schema Registry, in the process.",
+        CONFLUENT_NOTE,
         "orjson writes JSON, not Avro: it shows what dicts for each row cost at least.",
     ],
 )

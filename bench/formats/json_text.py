@@ -3,52 +3,57 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from bench.batches import flights
 from bench.claim import Case, Claim, Goal, Job, Measurement
-from bench.formats.avro import COLUMNS, IN_C, LIST, ORJSON, PER_FIELD, RATE, ROWS, SLOW, dicts, measured, table
+from bench.formats.rows import (
+    IN_C,
+    IN_C_NOTE,
+    LIST,
+    ORJSON,
+    PER_FIELD,
+    RATE,
+    ROWS_NOTE,
+    SLOW,
+    dicts,
+    in_c,
+    measured,
+    orjson_dicts,
+    table,
+    to_list,
+)
+
+if TYPE_CHECKING:
+    from kafkabuf.formats.format import Format
 
 SPARK, JSON, PANDAS = "kafkabuf, Spark's dialect, loop in C", "json of the standard library", "pandas, to_json"
 
 
-def _in_c(job: Job) -> Measurement:
+def _format() -> Format:
     from kafkabuf.formats import Json
-    from kafkabuf.formats._encoded import bench_rows
 
+    return Json()
+
+
+def _spark_format() -> Format:
+    from kafkabuf.formats import Json
+
+    return Json(dialect="spark")
+
+
+def _in_c(job: Job) -> Measurement:
     _check_bytes()
-    return measured(job, lambda batch, rounds: bench_rows(Json(), batch, rounds))
+    return in_c(_format, job)
 
 
 def _check_bytes() -> None:
     """The bytes are those of orjson for every row."""
     import orjson
 
-    from kafkabuf.formats import Json
-
-    if Json().encode(table()) != [orjson.dumps(row) for row in table().to_pylist()]:
+    if _format().encode(table()) != [orjson.dumps(row) for row in table().to_pylist()]:
         raise RuntimeError("kafkabuf and orjson write different bytes")
-
-
-def _spark(job: Job) -> Measurement:
-    from kafkabuf.formats import Json
-    from kafkabuf.formats._encoded import bench_rows
-
-    return measured(job, lambda batch, rounds: bench_rows(Json(dialect="spark"), batch, rounds))
-
-
-def _list(job: Job) -> Measurement:
-    from kafkabuf.formats import Json
-
-    return measured(
-        job, lambda batch, rounds: sum(len(row or b"") for _ in range(rounds) for row in Json().encode(batch))
-    )
-
-
-def _orjson(job: Job) -> Measurement:
-    import orjson
-
-    return measured(job, lambda batch, rounds: sum(len(orjson.dumps(row)) for row in dicts(batch, rounds)))
 
 
 def _json(job: Job) -> Measurement:
@@ -69,9 +74,9 @@ CLAIM = Claim(
     title="A row of a table becomes JSON at a twentieth of orjson's cost",
     cases=[
         Case(IN_C, _in_c, check=flights.prepare),
-        Case(SPARK, _spark),
-        Case(LIST, _list, share=0.5),
-        Case(ORJSON, _orjson, share=5 * SLOW),
+        Case(SPARK, partial(in_c, _spark_format)),
+        Case(LIST, partial(to_list, _format), share=0.5),
+        Case(ORJSON, orjson_dicts, share=5 * SLOW),
         Case(JSON, _json, share=SLOW),
         Case(PANDAS, _pandas, share=5 * SLOW),
     ],
@@ -84,9 +89,8 @@ CLAIM = Claim(
     ],
     needs_kafka=False,
     notes=[
-        f"{ROWS:,} flights with {COLUMNS} nullable columns (14 numbers, 4 texts, a timestamp), again and again.",
-        "kafkabuf reads the Arrow table: the loop in C calls for each row what send_arrow() calls, without the copy "
-        "into a batch. Its bytes are compared with orjson's first.",
+        ROWS_NOTE,
+        f"{IN_C_NOTE} Its bytes are compared with orjson's first.",
         "orjson and json get a dict for each row from pyarrow's to_pylist(), which is part of their time.",
         "pandas writes lines of the whole table, converted from Arrow, which are split into rows.",
     ],

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from bench.batches import flights
 from bench.claim import Case, Claim, Goal, Job, Measurement
-from bench.formats.avro import COLUMNS, IN_C, LIST, PER_FIELD, RATE, ROWS, SLOW, dicts, measured, table
+from bench.formats.rows import (
+    CONFLUENT_NOTE,
+    IN_C,
+    IN_C_NOTE,
+    LIST,
+    PER_FIELD,
+    RATE,
+    ROWS_NOTE,
+    SLOW,
+    dicts,
+    in_c,
+    measured,
+    table,
+    to_list,
+)
+
+if TYPE_CHECKING:
+    from kafkabuf.formats.format import Format
 
 UPB, CONFLUENT = "google.protobuf (upb)", "confluent-kafka's ProtobufSerializer"
 _TYPES = {"int64": "TYPE_INT64", "string": "TYPE_STRING", "timestamp[s, tz=UTC]": "TYPE_MESSAGE"}
 
 
-@functools.cache
+@cache
 def message() -> Any:
     """The class of a message with an optional field for each column; it is made here, as protoc would make it."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
@@ -32,20 +49,10 @@ def message() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("flights.Flight"))
 
 
-def _in_c(job: Job) -> Measurement:
-    from kafkabuf.formats import Protobuf
-    from kafkabuf.formats._encoded import bench_rows
-
-    return measured(job, lambda batch, rounds: bench_rows(Protobuf(message()), batch, rounds))
-
-
-def _list(job: Job) -> Measurement:
+def _format() -> Format:
     from kafkabuf.formats import Protobuf
 
-    made = Protobuf(message())
-    return measured(
-        job, lambda batch, rounds: sum(len(row or b"") for _ in range(rounds) for row in made.encode(batch))
-    )
+    return Protobuf(message())
 
 
 def _made(row: dict[str, Any]) -> Any:
@@ -71,8 +78,8 @@ CLAIM = Claim(
     name="protobuf",
     title="A row of a table becomes Protobuf at less than a twentieth of google.protobuf's cost",
     cases=[
-        Case(IN_C, _in_c, check=flights.prepare),
-        Case(LIST, _list, share=0.2),
+        Case(IN_C, partial(in_c, _format), check=flights.prepare),
+        Case(LIST, partial(to_list, _format), share=0.2),
         Case(UPB, _upb, share=SLOW),
         Case(CONFLUENT, _confluent, share=SLOW),
     ],
@@ -82,10 +89,9 @@ CLAIM = Claim(
     goals=[Goal("rows encoded, against google.protobuf", IN_C, RATE.name, 20, UPB)],
     needs_kafka=False,
     notes=[
-        f"{ROWS:,} flights with {COLUMNS} nullable columns (14 numbers, 4 texts, a timestamp), again and again.",
-        "kafkabuf reads the Arrow table: the loop in C calls for each row what send_arrow() calls, without the copy "
-        "into a batch.",
+        ROWS_NOTE,
+        IN_C_NOTE,
         "The others make a message of each row from a dict of pyarrow's to_pylist(): both are part of their time.",
-        "confluent-kafka's serializer works with its own mock of a Schema Registry, in the process.",
+        CONFLUENT_NOTE,
     ],
 )

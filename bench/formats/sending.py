@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.batches import flights
 from bench.claim import Case, Claim, Goal
-from bench.formats.avro import ROWS, table
+from bench.formats.rows import ROWS, table
 from bench.measure import BATCH_LARGE, CPU, LINGER_MS, RATE, Client, Delivered, Publish, measure
 
 if TYPE_CHECKING:

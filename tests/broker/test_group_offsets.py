@@ -69,6 +69,14 @@ def with_pending(disk: Disk) -> GroupOffsets:
     return offsets
 
 
+def ending_of(offsets: GroupOffsets, steps: int) -> Work[None]:
+    """The end of the pending transaction, after so many of its steps."""
+    ending: Work[None] = offsets.end_transaction(PRODUCER, True)
+    for _ in range(steps):
+        next(ending)
+    return ending
+
+
 @pytest.mark.parametrize("commits", [True, False])
 def test_all_offsets_of_a_transaction_show_at_once_and_are_unstable_until_then(commits: bool) -> None:
     disk = Disk()
@@ -134,9 +142,7 @@ def test_transaction_that_the_disk_cuts_off_ends_with_the_next_call(granted: int
 def test_newer_offset_wins_over_a_transaction_that_is_ending(steps: int) -> None:
     disk = Disk()
     offsets = with_pending(disk)
-    ending = offsets.end_transaction(PRODUCER, True)
-    for _ in range(steps):
-        next(ending)
+    ending = ending_of(offsets, steps)
     for partition in PARTITIONS:
         offsets.commit(partition, committed(8))
     finish(ending)
@@ -147,9 +153,7 @@ def test_newer_offset_wins_over_a_transaction_that_is_ending(steps: int) -> None
 def test_offset_that_is_deleted_while_its_transaction_ends_stays_deleted(steps: int) -> None:
     disk = Disk()
     offsets = with_pending(disk)
-    ending = offsets.end_transaction(PRODUCER, True)
-    for _ in range(steps):
-        next(ending)
+    ending = ending_of(offsets, steps)
     for partition in PARTITIONS:
         offsets.delete(partition)
     assert {key[0] for key in disk.stored} <= {"ended"}
@@ -171,9 +175,7 @@ def test_first_offset_that_is_deleted_while_its_transaction_ends_is_not_stored()
 @pytest.mark.parametrize("steps", range(1, 7))
 def test_work_that_is_overtaken_leaves_the_next_transaction_alone(steps: int) -> None:
     offsets = with_pending(Disk())
-    first: Work[None] = offsets.end_transaction(PRODUCER, True)
-    for _ in range(steps):
-        next(first)
+    first = ending_of(offsets, steps)
     finish(offsets.end_transaction(PRODUCER, True))
     for partition in PARTITIONS:
         offsets.commit_in_transaction(PRODUCER, partition, committed(9))
