@@ -88,6 +88,10 @@ SPARK_KAFKA_MODULES = [
     Module("org.apache.kafka", "kafka-clients", "3.9.1", transitive=False),
     Module("org.apache.commons", "commons-pool2", "2.12.0", transitive=False),
 ]
+# `to_avro` in the plan. Public repositories had no 4.2.0 of it. That of 4.1 runs on Spark 4.2: it is the expression
+# alone, and calls the encoder of Spark's own jars.
+SPARK_AVRO = "spark-avro-4.1.1"
+SPARK_AVRO_MODULES = [Module("org.apache.spark", "spark-avro_2.13", "4.1.1", transitive=False)]
 
 
 def cache_dir() -> Path:
@@ -125,6 +129,11 @@ def resolve_registry(version: str) -> Path:
 def resolve_spark_kafka_jars() -> list[str]:
     """Paths for `spark.jars`: Spark's own Kafka source and sink, to compare with and to read back through."""
     return [str(jar) for jar in sorted(resolve(SPARK_KAFKA, SPARK_KAFKA_MODULES).glob("*.jar"))]
+
+
+def resolve_spark_avro_jars() -> list[str]:
+    """Paths for `spark.jars`: Spark's own to_avro, to compare with."""
+    return [str(jar) for jar in sorted(resolve(SPARK_AVRO, SPARK_AVRO_MODULES).glob("*.jar"))]
 
 
 def resolve(name: str, modules: list[Module]) -> Path:
@@ -176,7 +185,8 @@ def _modules(name: str) -> list[Module]:
     kind, _, version = name.rpartition("-")
     sets = {"kafka": kafka_modules, "kafka-tools": kafka_tools_modules, "kafka-tests": kafka_test_modules}
     sets["apicurio-registry"] = registry_modules
-    return SPARK_KAFKA_MODULES if name == SPARK_KAFKA else sets[kind](version)
+    of_spark = {SPARK_KAFKA: SPARK_KAFKA_MODULES, SPARK_AVRO: SPARK_AVRO_MODULES}
+    return of_spark[name] if name in of_spark else sets[kind](version)
 
 
 def cached(name: str, fill: Callable[[Path], None]) -> Path:

@@ -30,11 +30,10 @@ JVM = Metric("jvm_us", "µs in the JVM", ".3f", more_is_better=False, ratio=Fals
 def spark() -> tuple[SparkSession, Path]:
     """The Spark of this process, and a folder. Both end with the process: the cases of a group share them."""
     from kafkabuf.cli.demo_spark import session
-    from rigs.jars import resolve_spark_kafka_jars
+    from rigs.jars import resolve_spark_avro_jars, resolve_spark_kafka_jars
 
-    os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        f"--jars {','.join(resolve_spark_kafka_jars())} --driver-memory 3g pyspark-shell"
-    )
+    jars = ",".join([*resolve_spark_kafka_jars(), *resolve_spark_avro_jars()])
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {jars} --driver-memory 3g pyspark-shell"
     stack = ExitStack()
     atexit.register(stack.close)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafkabuf-bench-")))
