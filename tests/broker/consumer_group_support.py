@@ -14,6 +14,7 @@ from kafkabuf.broker.groups.members import Answer
 from kafkabuf.broker.groups.offsets import GroupOffsets
 from kafkabuf.broker.groups.reconciliation import NO_PARTITIONS, Partitions, TopicIdPartition
 from kafkabuf.broker.groups.settings import GroupSettings
+from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import (
@@ -68,7 +69,7 @@ class World:
     def beat(self, member_id: str, epoch: int, **more: Any) -> Answer:
         if epoch == 0:
             more = {"rebalance_timeout": REBALANCE_TIMEOUT, "reported": NO_PARTITIONS, **more}
-        return self.group.heartbeat(ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **more))
+        return finish(self.group.heartbeat(ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **more)))
 
     def everything(self) -> set[TopicIdPartition]:
         return {(topic.topic_id.int, index) for topic in self.topics.values() for index in topic.partitions}

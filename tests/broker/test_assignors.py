@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from types import FrameType
+from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkabuf.broker.groups.assignors import ASSIGNORS, Assignment, Subscriber, assign_ranges, assign_uniformly
+from kafkabuf.broker.groups import assignors
+from kafkabuf.broker.groups.assignors import ASSIGNORS, Assignment, Subscriber
+from kafkabuf.broker.waiting.slices import Work, at_once
+from tests.broker import plain_assignors
 from tests.effort import effort
+
+assign_ranges, assign_uniformly = at_once(assignors.assign_ranges), at_once(assignors.assign_uniformly)
 
 TOPICS = list(range(1, 6))
 sizes = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 12), min_size=1)
@@ -35,7 +44,7 @@ def check(assignment: Assignment, readers: list[Subscriber], partitions: Mapping
         (topic, index) for topic, count in partitions.items() if topic in read for index in range(count)
     )
     for reader in readers:
-        assert {topic for topic, _ in assignment[reader.member_id]} <= reader.topics
+        assert {topic for topic, _ in assignment[reader.member_id]} <= set(reader.topics)
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
@@ -45,8 +54,21 @@ def test_every_partition_goes_to_one_reader_of_its_topic(name: str, data: st.Dat
     former: Assignment = {}
     for _ in range(3):
         readers, partitions = subscribers(data.draw(members), former), data.draw(sizes)
-        former = ASSIGNORS[name](readers, partitions)
+        former = at_once(ASSIGNORS[name])(readers, partitions)
         check(former, readers, partitions)
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+@settings(max_examples=effort(300), deadline=None)
+@given(data=st.data())
+def test_assignment_in_short_steps_is_that_of_the_plain_algorithm(name: str, data: st.DataObject) -> None:
+    former: Assignment = {}
+    with mock.patch.object(assignors, "_STEP", data.draw(st.sampled_from((1, 5, 500)))):
+        for _ in range(3):
+            readers, partitions = subscribers(data.draw(members), former), data.draw(sizes)
+            expected = plain_assignors.ASSIGNORS[name](readers, partitions)
+            former = at_once(ASSIGNORS[name])(readers, partitions)
+            assert former == expected
 
 
 @settings(max_examples=effort(300), deadline=None)
@@ -108,4 +130,36 @@ def test_many_partitions_are_assigned_in_a_fraction_of_a_second() -> None:
     partitions = dict.fromkeys(range(1, 101), 100)
     readers = [Subscriber(f"m{number}", None, frozenset(partitions)) for number in range(100)]
     for assignor in ASSIGNORS.values():
-        check(assignor(readers, partitions), readers, partitions)
+        check(at_once(assignor)(readers, partitions), readers, partitions)
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+def test_step_for_members_with_different_topics_is_short(name: str) -> None:
+    """A new member joins a balanced group. The number of lines of Python that a step executes stands for its time."""
+    partitions = dict.fromkeys(range(300), 1)
+    topics = [set(range(300)) - set(range(number % 7, 300, 7 + number)) for number in range(100)]
+    former = at_once(ASSIGNORS[name])(subscribers(topics[1:]), partitions)
+    readers = subscribers(topics, former)
+    assert max(lines_of_steps(ASSIGNORS[name](readers, partitions))) < 5_000
+
+
+def lines_of_steps(work: Work[Assignment]) -> Iterator[int]:
+    """How many lines each step executes."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    while True:
+        lines = 0
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            next(work)
+        except StopIteration:
+            return
+        finally:
+            sys.settrace(before)
+        yield lines

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkabuf.broker.groups.consumer_group import ConsumerState
+from kafkabuf.broker.groups.groups import subscribed_topics
 from kafkabuf.broker.groups.settings import GroupSettings
+from kafkabuf.broker.waiting.slices import finish
 from tests.broker.consumer_group_support import Consumer, World, settle
 from tests.effort import effort
 
@@ -130,7 +132,7 @@ class Life:
         group = self.world.group
         assert {member.member_id for member in group.members} == {consumer.member_id for consumer in alive}
         assert group.state is (ConsumerState.STABLE if alive else ConsumerState.EMPTY)
-        read = group.subscribed_topics()
+        read = finish(subscribed_topics(group, self.world.topics))
         wanted = {
             (name, index) for name, topic in self.world.topics.items() if name in read for index in topic.partitions
         }

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from kafkabuf.broker.groups.groups import subscribed_topics
 from kafkabuf.broker.groups.reconciliation import MemberState
 from kafkabuf.broker.groups.settings import GroupSettings
+from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.errors import (
     ConfigError,
     FencedInstanceIdError,
@@ -287,7 +289,7 @@ async def test_expression_gets_its_topics_with_the_second_heartbeat(world: World
     assert (one.epoch, one.names) == (1, set())
     one.beat()
     assert (one.epoch, one.names) == (2, {("orders-eu", 0), ("orders-eu", 1)})
-    assert world.group.subscribed_topics() == {"orders-eu"}
+    assert finish(subscribed_topics(world.group, world.topics)) == {"orders-eu"}
 
 
 @scenario

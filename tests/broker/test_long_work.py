@@ -10,15 +10,20 @@ import pytest
 
 from kafkabuf.broker import Security
 from kafkabuf.broker.apis.create_acls import MAX_CHANGES
+from kafkabuf.broker.groups.consumer_member import ConsumerHeartbeat
+from kafkabuf.broker.groups.members import Answer
+from kafkabuf.broker.groups.reconciliation import NO_PARTITIONS
 from kafkabuf.broker.groups.subscriptions import Subscriptions
 from kafkabuf.broker.guards.acls import AclFilter
-from kafkabuf.errors import PolicyViolationError
+from kafkabuf.broker.waiting.slices import Work, finish
+from kafkabuf.errors import PolicyViolationError, UnknownMemberIdError
 from kafkabuf.protocol import messages as m
 from tests.broker.consumer_group_support import World as GroupWorld
 from tests.broker.consumer_group_support import scenario
 from tests.broker.test_bounds import World, short_slices
 
 __all__ = ["short_slices"]
+GROUP_SUBSCRIBED_TO_TOPIC = 86
 NEW_MEMBER = {"rebalance_timeout": 60_000, "topic_partitions": [], "member_epoch": 0, "group_id": "g"}
 
 
@@ -74,6 +79,50 @@ def test_others_are_served_while_a_group_is_described(world: World, short_slices
     assert world.served_before(m.CONSUMER_GROUP_DESCRIBE, 1, **values) > 2
     (group,) = world.client.receive(m.CONSUMER_GROUP_DESCRIBE, 1).groups
     assert len(group.members) == 20
+
+
+def test_others_are_served_while_members_with_different_topics_get_partitions(world: World, short_slices: None) -> None:
+    create_topics(world, 1000)
+    names = sorted(world.cluster.topics())
+    for number in range(30):
+        join(world, f"m{number}", subscribed_topic_names=names[number * 10 :])
+    values = {**NEW_MEMBER, "member_id": "last", "subscribed_topic_names": names[1::2]}
+    assert world.served_before(m.CONSUMER_GROUP_HEARTBEAT, 1, **values) > 20
+    assert world.client.receive(m.CONSUMER_GROUP_HEARTBEAT, 1).error_code == 0
+    topics = [{"name": name, "partitions": [{"partition_index": 0}]} for name in names]
+    assert world.served_before(m.OFFSET_DELETE, 0, group_id="g", topics=topics) > 2
+    answer = world.client.receive(m.OFFSET_DELETE, 0)
+    assert {int(topic.partitions[0].error_code) for topic in answer.topics} == {GROUP_SUBSCRIBED_TO_TOPIC}
+
+
+def joining_in_steps(world: GroupWorld) -> Work[Answer]:
+    """A member joins a group of one other member: only the first step is done."""
+    world.create("t", 4)
+    world.beat("one", 0, topics=frozenset({"t"}))
+    fields: dict[str, Any] = {"topics": frozenset({"t"}), "rebalance_timeout": 60, "reported": NO_PARTITIONS}
+    steps = world.group.heartbeat(ConsumerHeartbeat(member_id="two", member_epoch=0, **fields))
+    next(steps)
+    return steps
+
+
+@scenario
+async def test_member_that_is_removed_while_it_waits_for_partitions_gets_none(world: GroupWorld) -> None:
+    steps = joining_in_steps(world)
+    assert world.group.remove_by_admin("two", None) == 0
+    with pytest.raises(UnknownMemberIdError):
+        finish(steps)
+    assert world.state == "Assigning"
+
+
+@scenario
+async def test_member_that_leaves_while_another_gets_partitions_leaves_it_all(world: GroupWorld) -> None:
+    steps = joining_in_steps(world)
+    assert world.group.remove_by_admin("one", None) == 0
+    epoch = finish(steps)["member_epoch"]
+    assert world.state == "Assigning"
+    answer = world.beat("two", epoch)
+    assert world.named(answer["assignment"]) == {("t", index) for index in range(4)}
+    assert world.state == "Stable"
 
 
 @scenario

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from kafkabuf.broker.groups.groups import Groups
 from kafkabuf.broker.groups.members import Answer, Joining
 from kafkabuf.broker.groups.reconciliation import NO_PARTITIONS
 from kafkabuf.broker.groups.settings import GroupSettings
+from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import (
@@ -89,7 +90,11 @@ class World:
             "needs_member_id": False,
             **more,
         }
-        return self.groups.joining("g").join(Joining(member_id, **values))
+        answer = self.joining(Joining(member_id, **values))
+        return finish(answer) if isinstance(answer, Generator) else answer
+
+    def joining(self, request: Joining) -> Any:
+        return self.groups.joining("g").join(request)
 
     def classic(self) -> Any:
         group = self.groups.classic("g")
@@ -120,7 +125,7 @@ class World:
         if epoch == 0:
             names = frozenset({"t"})
             more = {"rebalance_timeout": REBALANCE, "reported": NO_PARTITIONS, "topics": names, **more}
-        return self.groups.heartbeat("g", ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **more))
+        return finish(self.groups.heartbeat("g", ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **more)))
 
     def heartbeat(self, member_id: str, generation: int) -> int:
         return int(self.classic().heartbeat(member_id, generation)["error_code"])
@@ -321,6 +326,35 @@ def test_unknown_policy_is_refused() -> None:
 
 
 # ---- classic members of a consumer group
+
+
+@scenario
+async def test_group_that_becomes_classic_while_a_member_joins_in_steps_lets_it_join_again(world: World) -> None:
+    world.beat("one")
+    request = Joining("", "c", None, SESSION, REBALANCE, "consumer", [("range", metadata())], needs_member_id=False)
+    steps = world.joining(request)
+    next(steps)
+    world.consumer_group.leave("one", None)
+    assert world.kind == "classic"
+    assert finish(steps)["error_code"] == UnknownMemberIdError.code
+    joined = world.join()
+    await world.advance(REBALANCE)  # its first self does not join again
+    assert (await settled(joined))["error_code"] == 0
+
+
+@scenario
+async def test_classic_member_is_served_while_another_joins_in_steps(world: World) -> None:
+    (member,) = await world.stable(assigned(0, 1, 2, 3))
+    world.beat("one")
+    request = Joining("", "c", None, SESSION, REBALANCE, "consumer", [("range", metadata())], needs_member_id=False)
+    steps = world.joining(request)
+    next(steps)
+    present = world.consumer_group.members.get(member)
+    assert present is not None
+    assert world.heartbeat(member, present.current.epoch) == AGAIN
+    assert finish(steps)["generation_id"] == world.consumer_group.epoch
+    world.join(member, 0, 1, 2, 3)
+    assert len(world.owned(member)) < 4
 
 
 @scenario

@@ -89,6 +89,22 @@ async def test_exclusive_works_follow_one_another(slices: Slices, clock: ManualC
 
 
 @in_loop
+async def test_works_with_one_turn_follow_one_another(slices: Slices, clock: ManualClock) -> None:
+    done: list[str] = []
+    futures = [
+        slices.run(steps(number * SLICE_STEPS, done, name), turn=name[0])
+        for number, name in ((9, "a1"), (2, "b1"), (1, "a2"), (1, "b2"), (1, "a3"))
+    ]
+    assert slices.run(steps(1, done, "c1"), turn="c") == "c1"
+    assert not slices.changing
+    for future in futures:
+        assert isinstance(future, asyncio.Future)
+        await future
+    assert done == ["c1", "b1", "b2", "a1", "a2", "a3"]
+    assert slices.run(steps(1, done, "a4"), turn="a") == "a4"
+
+
+@in_loop
 async def test_cancelled_work_ends_unless_it_goes_on(slices: Slices, clock: ManualClock) -> None:
     done: list[str] = []
     futures = [

@@ -8,7 +8,7 @@ client may not describe is an error; an expression does not match such a topic.
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, isfuture
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -25,11 +25,17 @@ from kafkabuf.errors import InvalidRequestError, KafkaError, TopicAuthorizationE
 from kafkabuf.protocol.messages import CONSUMER_GROUP_HEARTBEAT, RequestHeader
 
 _FIRST_OWN_MEMBER_ID = 1
+# Topics that a step adds to a response.
+_STEP = 500
 
 
 @api(CONSUMER_GROUP_HEARTBEAT, 0, 1, needs=(READ_GROUP,))
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
-    return node.cluster.slices.run(_answer(node, header, request))
+    answer = node.cluster.slices.run(_answer(node, header, request), turn=("group", request.group_id))
+    if isfuture(answer):
+        # The member is not silent, however long the heartbeat waits for others.
+        node.cluster.groups.heard(request.group_id, request.member_id)
+    return answer
 
 
 def _answer(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
@@ -43,7 +49,7 @@ def _answer(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, A
         if beat.leaves:
             return _leave(node, request.group_id, beat)
         beat = yield from node.cluster.groups.matched(request.group_id, beat)
-        return _beat(node, request.group_id, beat)
+        return (yield from _beat(node, request.group_id, beat))
     except KafkaError as error:
         return {"error_code": error.code, "error_message": str(error)}
 
@@ -121,18 +127,24 @@ def _check_assignor(node: Node, beat: ConsumerHeartbeat) -> None:
         )
 
 
-def _beat(node: Node, group_id: str, beat: ConsumerHeartbeat) -> dict[str, Any]:
-    answer = node.cluster.groups.heartbeat(group_id, beat)
+def _beat(node: Node, group_id: str, beat: ConsumerHeartbeat) -> Work[dict[str, Any]]:
+    answer = yield from node.cluster.groups.heartbeat(group_id, beat)
+    yield
     if "assignment" in answer:
-        answer["assignment"] = {"topic_partitions": _by_topic(answer["assignment"])}
+        answer["assignment"] = {"topic_partitions": (yield from _by_topic(answer["assignment"]))}
     return answer
 
 
-def _by_topic(partitions: Partitions) -> list[dict[str, Any]]:
+def _by_topic(partitions: Partitions) -> Work[list[dict[str, Any]]]:
     topics: dict[TopicId, list[int]] = {}
     for topic_id, index in sorted(partitions):
         topics.setdefault(topic_id, []).append(index)
-    return [{"topic_id": UUID(int=topic_id), "partitions": indexes} for topic_id, indexes in topics.items()]
+    found = []
+    for topic_id, indexes in topics.items():
+        found.append({"topic_id": UUID(int=topic_id), "partitions": indexes})
+        if not len(found) % _STEP:
+            yield
+    return found
 
 
 def _leave(node: Node, group_id: str, beat: ConsumerHeartbeat) -> dict[str, Any]:

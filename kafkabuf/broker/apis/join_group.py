@@ -6,26 +6,35 @@ The member waits until all members have joined. From version 4 on a new member f
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.groups.classic_side import ClassicMembers
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.broker.groups.members import Joining, failed
 from kafkabuf.broker.guards.rights import READ_GROUP
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import UnknownMemberIdError
 from kafkabuf.protocol.messages import JOIN_GROUP, RequestHeader
 
 
 @api(JOIN_GROUP, 0, 9, needs=(READ_GROUP,))
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+def handle(node: Node, header: RequestHeader, request: Any) -> Any:
+    # The heartbeats of a consumer group have the same turn.
+    return node.cluster.slices.run(_join(node, header, request), turn=("group", request.group_id))
+
+
+def _join(node: Node, header: RequestHeader, request: Any) -> Work[Any]:
     groups, member_id = node.cluster.groups, request.member_id
     if (error := check_coordinator(node, request.group_id)) is not None:
         return failed(error, member_id=member_id)
     if member_id and groups.find(request.group_id) is None:
         return {"error_code": UnknownMemberIdError.code, "member_id": member_id}
-    return groups.joining(request.group_id).join(_joining(node, header, request))
+    group, joining = groups.joining(request.group_id), _joining(node, header, request)
+    if isinstance(group, ClassicMembers):
+        return (yield from group.join(joining))
+    return group.join(joining)
 
 
 def _joining(node: Node, header: RequestHeader, request: Any) -> Joining:

@@ -32,7 +32,8 @@ def _delete_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[st
             raise NonEmptyGroupError(f"group {group.group_id!r} has members, and they may read any topic")
     except KafkaError as error:
         return {"error_code": error.code}
-    subscribed, rights = subscribed_topics(group), rights_of(header)
+    rights = rights_of(header)
+    subscribed = yield from subscribed_topics(group, [topic.name for topic in request.topics])
     topics = []
     for topic in request.topics:
         partitions = []

@@ -18,6 +18,7 @@ from kafkabuf.broker.groups.members import Answer, Joining, failed
 from kafkabuf.broker.groups.reconciliation import MemberState, Partitions
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.groups.subscriptions import Subscriptions
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import (
     FencedInstanceIdError,
     IllegalGenerationError,
@@ -43,7 +44,8 @@ class ClassicMembers:
 
     # ---- joining
 
-    def join(self, request: Joining) -> Answer:
+    def join(self, request: Joining) -> Work[Answer]:
+        """The member's generation, in steps: no other heartbeat to the group may be handled meanwhile."""
         named = request.member_id
         try:
             self._settings.check_session(request.session_timeout)
@@ -57,7 +59,7 @@ class ClassicMembers:
                 return failed(MemberIdRequiredError("join again with this id"), member_id=request.member_id)
             if named and request.group_instance_id is not None:
                 self._check_instance(named, request.group_instance_id)
-            return self._join(request)
+            return (yield from self._join(request))
         except KafkaError as error:
             return failed(error, member_id="")
 
@@ -75,14 +77,14 @@ class ClassicMembers:
         if static.member_id != member_id:
             raise FencedInstanceIdError(f"{instance_id!r} has another member id than {member_id!r} now")
 
-    def _join(self, request: Joining) -> Answer:
+    def _join(self, request: Joining) -> Work[Answer]:
         try:
             subscription = read_subscription(request.protocols[0][1])
         except MALFORMED:
             raise UnknownServerError("the metadata of the first protocol is malformed") from None
         side = ClassicSide(request)
         replaced = self._group.members.static(request.group_instance_id)
-        self._group.heartbeat(
+        yield from self._group.heartbeat(
             ConsumerHeartbeat(
                 member_id=request.member_id,
                 member_epoch=JOINING,
@@ -98,7 +100,7 @@ class ClassicMembers:
             )
         )
         member = self._group.members.get(request.member_id)
-        assert member is not None, "it has joined"
+        assert member is not None, "the last step of the heartbeat has found it"
         side.sync_by = self._group.expiry(member, member.rebalance_timeout)
         answer: Answer = {
             "generation_id": member.current.epoch,

@@ -32,6 +32,7 @@ from kafkabuf.broker.groups.consumer_member import (
     ConsumerMember,
     ConsumerMembers,
     Subscription,
+    check_epoch,
 )
 from kafkabuf.broker.groups.offsets import GroupOffsets
 from kafkabuf.broker.groups.reconciliation import (
@@ -43,10 +44,10 @@ from kafkabuf.broker.groups.reconciliation import (
 )
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.groups.subscriptions import Subscriptions, Topic, TopicSizes
+from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.broker.waiting.timer import Timeout, Timer
 from kafkabuf.errors import (
     FencedInstanceIdError,
-    FencedMemberEpochError,
     GroupMaxSizeReachedError,
     IllegalGenerationError,
     KafkaError,
@@ -134,9 +135,6 @@ class ConsumerGroup:
     def target(self, member: ConsumerMember) -> Partitions:
         return self._targets.get(member.member_id, NO_PARTITIONS)
 
-    def subscribed_topics(self) -> set[str]:
-        return set().union(*(self.subscriptions.names(member.subscription) for member in self.members))
-
     # ---- heartbeats
 
     def unmatched(self, beat: ConsumerHeartbeat) -> set[str]:
@@ -145,9 +143,10 @@ class ConsumerGroup:
         changed = self.members if self._topics_changed else ()
         return new.union(member.subscription.pattern for member in changed) - {""}
 
-    def heartbeat(self, beat: ConsumerHeartbeat) -> Answer:
+    def heartbeat(self, beat: ConsumerHeartbeat) -> Work[Answer]:
         """Handles a heartbeat that joins or stays. Raises the error for a member that may not; then the group is as it
-        was before."""
+        was before. A member that may is in the group at once, and gets its answer in steps: no other heartbeat to the
+        group may be handled meanwhile."""
         self.check_size(beat.member_id)
         former = self._find(beat)
         if beat.topics is not None:
@@ -163,16 +162,32 @@ class ConsumerGroup:
         had = NO_PARTITIONS if member is not former else member.current.assigned
         member.take(beat)
         self.members.add(member)
-        self._follow_subscription(before, after, beat)
+        self.renew_session(member)
+        return self._proceed(member, beat, before, after, had, replaced, None if resolved else matches)
+
+    def _proceed(
+        self,
+        member: ConsumerMember,
+        beat: ConsumerHeartbeat,
+        before: Subscription,
+        after: Subscription,
+        had: Partitions,
+        replaced: bool,
+        matches: frozenset[str] | None,
+    ) -> Work[Answer]:
+        """`matches`: the names that match a new expression."""
+        yield from self._follow_subscription(before, after, beat)
         if replaced:
             self._raise_epoch()
         if self.epoch > self.assignment_epoch:
-            self._assign()
+            yield from self._assign()
+        if self.members.get(member.member_id) is not member:
+            raise UnknownMemberIdError(f"{member.member_id!r} was removed from group {self.group_id!r} meanwhile")
         self._reconcile(member, beat.reported)
         self.renew_session(member)
         changed = member.current.assigned != had
         answer = self._answer(member, with_assignment=beat.wants_assignment or changed)
-        if not resolved:
+        if matches is not None:
             self._resolve_pattern(after, matches)
         if replaced or before.pattern != after.pattern:
             self.subscriptions.forget_unused(self.members)
@@ -194,14 +209,14 @@ class ConsumerGroup:
             if member is None and not beat.joins:
                 raise UnknownMemberIdError(f"{beat.member_id!r} is not a member of group {self.group_id!r}")
             if member is not None and beat.instance_id is None:
-                _check_epoch(member.current, beat)
+                check_epoch(member.current, beat)
             return member
         if static is not None and beat.joins:
             if static.current.epoch != LEAVING_FOR_A_WHILE and static.classic is None:
                 raise UnreleasedInstanceIdError(f"member {static.member_id!r} has the instance id {beat.instance_id!r}")
             return static
         static = self._static(beat.instance_id, beat.member_id)
-        _check_epoch(static.current, beat)
+        check_epoch(static.current, beat)
         return static
 
     def _static(self, instance_id: str, member_id: str) -> ConsumerMember:
@@ -259,7 +274,7 @@ class ConsumerGroup:
         """Call this when a topic was created, deleted or got partitions. The next heartbeat looks at it."""
         self._topics_changed = True
 
-    def _follow_subscription(self, before: Subscription, after: Subscription, beat: ConsumerHeartbeat) -> None:
+    def _follow_subscription(self, before: Subscription, after: Subscription, beat: ConsumerHeartbeat) -> Work[None]:
         """Raises the group epoch if the group, the member's subscription or the subscribed topics are new. A member
         with a new expression reads the topics of its former expression until its response is sent."""
         resolved = self.subscriptions.is_resolved(after.pattern)
@@ -270,8 +285,8 @@ class ConsumerGroup:
         if not resolved:
             self.subscriptions.resolve(after.pattern, former_matches)
         new_subscription = before.topics != after.topics or (before.pattern != after.pattern and resolved)
-        new_topics = topics_changed and self.subscriptions.sizes(self.members) != self._sizes
-        if self.epoch == 0 or new_subscription or new_topics:
+        new = self.epoch == 0 or new_subscription
+        if new or (topics_changed and (yield from self.subscriptions.sizes(self.members)) != self._sizes):
             self._raise_epoch()
 
     def _resolve_pattern(self, after: Subscription, matches: frozenset[str]) -> None:
@@ -288,16 +303,20 @@ class ConsumerGroup:
         # Only the next target needs the sizes: many members may leave before.
         self._sizes = None
 
-    def _assign(self) -> None:
-        """Makes a new target assignment for the group epoch."""
-        self._sizes = self.subscriptions.sizes(self.members)
-        topics = self.subscriptions.ids(self.members)
+    def _assign(self) -> Work[None]:
+        """Makes a new target assignment for the group epoch, in steps. Members may be removed meanwhile: that raises
+        the group epoch, and the next heartbeat assigns again."""
+        epoch, members = self.epoch, tuple(self.members)
+        sizes = yield from self.subscriptions.sizes(members)
+        topics = self.subscriptions.topics(members, sizes)
         subscribers = [
             Subscriber(member.member_id, member.instance_id, topics[member.subscription], self.target(member))
-            for member in self.members
+            for member in members
         ]
-        self._targets = ASSIGNORS[self.assignor](subscribers, dict(self._sizes.values()))
-        self.assignment_epoch = self.epoch
+        targets = yield from ASSIGNORS[self.assignor](subscribers, dict(sizes.values()))
+        self._targets = {name: target for name, target in targets.items() if name in self.members}
+        self._sizes = sizes if self.epoch == epoch else None
+        self.assignment_epoch = epoch
 
     # ---- members
 
@@ -362,7 +381,7 @@ class ConsumerGroup:
             self.members.add(member)
             self._targets[member.member_id] = member.current.assigned
         self.epoch = self.assignment_epoch = generation
-        self._sizes = self.subscriptions.sizes(self.members)
+        self._sizes = finish(self.subscriptions.sizes(self.members))
 
     # ---- offsets
 
@@ -405,16 +424,3 @@ class ConsumerGroup:
         if epoch != member.current.epoch:
             return StaleMemberEpochError(f"the request has epoch {epoch}, the member is in {member.current.epoch}")
         return None
-
-
-def _check_epoch(current: CurrentAssignment, beat: ConsumerHeartbeat) -> None:
-    """Raises FencedMemberEpochError unless the member is in the epoch of the heartbeat. The epoch before is right, too,
-    if the member may have missed the response that told it the new epoch: then it owns nothing that it may not."""
-    if beat.member_epoch == current.epoch:
-        return
-    missed = beat.member_epoch == current.previous_epoch and beat.member_epoch < current.epoch
-    if not (missed and beat.reported is not None and beat.reported <= current.assigned):
-        raise FencedMemberEpochError(
-            f"the heartbeat has epoch {beat.member_epoch}, the member is in {current.epoch}: give up all partitions "
-            f"and join again"
-        )

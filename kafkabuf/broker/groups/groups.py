@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -150,7 +150,7 @@ class Groups:
             raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
         return group
 
-    def heartbeat(self, group_id: str, beat: ConsumerHeartbeat) -> Answer:
+    def heartbeat(self, group_id: str, beat: ConsumerHeartbeat) -> Work[Answer]:
         """Handles the heartbeat of a consumer. The first member makes the group, or takes over a classic group with its
         members."""
         group = self._by_id.get(group_id)
@@ -183,6 +183,12 @@ class Groups:
         self._remember_epoch(group.group_id, None)
         classic.adopt(group.epoch, members)
         return True
+
+    def heard(self, group_id: str, member_id: str) -> None:
+        """Call this for a heartbeat that waits: the member's session begins anew."""
+        group = self._by_id.get(group_id)
+        if isinstance(group, ConsumerGroup) and (member := group.members.get(member_id)) is not None:
+            group.renew_session(member)
 
     def matched(self, group_id: str, beat: ConsumerHeartbeat) -> Work[ConsumerHeartbeat]:
         """The heartbeat with the matches of the expressions that it must match, which takes long, in steps."""
@@ -281,14 +287,21 @@ def check_coordinator(node: Node, group_id: str, *, named: bool = True) -> Kafka
     return None
 
 
-def subscribed_topics(group: AnyGroup) -> set[str]:
-    """The topics that a group of consumers reads; empty for groups of another kind. A classic group has them in the
-    metadata of its members; malformed metadata counts as no topics (Kafka's ClassicGroup.computeSubscribedTopics)."""
+def subscribed_topics(group: AnyGroup, wanted: Collection[str]) -> Work[set[str]]:
+    """Those of the topics that a group of consumers reads, in steps; none for groups of another kind. A classic group
+    has its topics in the metadata of its members; malformed metadata counts as no topics (Kafka's
+    ClassicGroup.computeSubscribedTopics)."""
+    wanted = frozenset(wanted)
+    found: set[str] = set()
     if isinstance(group, ConsumerGroup):
-        return group.subscribed_topics()
-    if group.protocol_type != CONSUMER or not group.protocol:
-        return set()
-    return {topic for member in group.members for topic in _topics(member.metadata(group.protocol))}
+        for subscription in {member.subscription for member in group.members}:
+            found |= wanted & group.subscriptions.names(subscription)
+            yield
+    elif group.protocol_type == CONSUMER and group.protocol:
+        for metadata in {member.metadata(group.protocol) for member in group.members}:
+            found |= wanted.intersection(_topics(metadata))
+            yield
+    return found
 
 
 def _topics(metadata: bytes) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -30,6 +30,8 @@ class Topic(Protocol):
 Sees = Callable[[str], bool]
 # Topic id and number of partitions, by name.
 TopicSizes = dict[str, tuple[TopicId, int]]
+# Topics that a step looks up.
+_STEP = 500
 
 
 def matches_in_steps(patterns: Iterable[str], names: Iterable[str], sees: Sees | None) -> Work[Matches]:
@@ -62,7 +64,7 @@ class Subscriptions:
     describe, whichever member reads them."""
 
     def __init__(self, topics: Callable[[], Mapping[str, Topic]]) -> None:
-        self._topics = topics
+        self._existing = topics
         self._matches: dict[str, frozenset[str]] = {"": frozenset()}
         # The sets of names that members have, by their hashes.
         self._shared: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()
@@ -84,7 +86,7 @@ class Subscriptions:
 
     def _matching(self, pattern: str, sees: Sees | None, found: Matches) -> frozenset[str]:
         names = (
-            found[pattern] if pattern in found else finish(matches_in_steps([pattern], self._topics(), sees))[pattern]
+            found[pattern] if pattern in found else finish(matches_in_steps([pattern], self._existing(), sees))[pattern]
         )
         if isinstance(names, InvalidRegularExpressionError):
             raise names
@@ -110,30 +112,66 @@ class Subscriptions:
         self._matches = {pattern: names for pattern, names in self._matches.items() if not pattern or pattern in used}
 
     def names(self, subscription: Subscription) -> frozenset[str]:
-        return subscription.topics | self._matches.get(subscription.pattern, frozenset())
+        return subscription.topics | self._matching_now(subscription)
 
     def partitions(self, named: Iterable[tuple[str, int]]) -> frozenset[TopicIdPartition]:
         """The partitions of the topics that exist, with the topics' ids."""
-        topics = self._topics()
+        topics = self._existing()
         return frozenset((topics[name].topic_id.int, index) for name, index in named if name in topics)
 
     def named(self, partitions: Iterable[TopicIdPartition]) -> list[tuple[str, int]]:
         """The partitions of the topics that exist, with the topics' names."""
-        names = {topic.topic_id.int: name for name, topic in self._topics().items()} if partitions else {}
+        names = {topic.topic_id.int: name for name, topic in self._existing().items()} if partitions else {}
         return [(names[topic_id], index) for topic_id, index in partitions if topic_id in names]
 
-    def ids(self, members: Iterable[ConsumerMember]) -> dict[Subscription, frozenset[TopicId]]:
-        """The ids of the topics that exist, by the subscriptions of the members."""
-        numbers = {name: topic.topic_id.int for name, topic in self._topics().items()}
+    def topics(self, members: Iterable[ConsumerMember], sizes: TopicSizes) -> dict[Subscription, ReadTopics]:
+        """The topics that exist, by the subscriptions of the members. `sizes` has the topics that any of them reads."""
+        ids = {name: topic_id for name, (topic_id, _) in sizes.items()}
+        names = {topic_id: name for name, topic_id in ids.items()}
         return {
-            subscription: frozenset(filter(None, map(numbers.get, self.names(subscription))))
+            subscription: ReadTopics(ids, names, subscription.topics, self._matching_now(subscription))
             for subscription in {member.subscription for member in members}
         }
 
-    def sizes(self, members: Iterable[ConsumerMember]) -> TopicSizes:
-        """The topics that exist and that a member reads."""
-        topics = self._topics()
-        names: set[str] = set().union(*(self.names(chosen) for chosen in {member.subscription for member in members}))
-        return {
-            name: (topics[name].topic_id.int, len(topics[name].partitions)) for name in sorted(names & topics.keys())
-        }
+    def _matching_now(self, subscription: Subscription) -> frozenset[str]:
+        return self._matches.get(subscription.pattern, frozenset())
+
+    def sizes(self, members: Iterable[ConsumerMember]) -> Work[TopicSizes]:
+        """The topics that exist and that a member reads, in steps."""
+        topics = self._existing()
+        found: set[str] = set()
+        for subscription in {member.subscription for member in members}:
+            for names in (subscription.topics, self._matching_now(subscription)):
+                found.update(filter(topics.__contains__, names))
+            yield
+        sizes: TopicSizes = {}
+        for name in sorted(found):
+            if (topic := topics.get(name)) is not None:  # it may be gone since
+                sizes[name] = topic.topic_id.int, len(topic.partitions)
+            if not len(sizes) % _STEP:
+                yield
+        return sizes
+
+
+class ReadTopics:
+    """The ids of the topics that exist and that a member reads. It has no set of its own: members that read thousands
+    of topics may be hundreds, each with other topics."""
+
+    __slots__ = ("_ids", "_matches", "_named", "_names")
+
+    def __init__(
+        self, ids: Mapping[str, TopicId], names: Mapping[TopicId, str], named: frozenset[str], matches: frozenset[str]
+    ) -> None:
+        self._ids = ids
+        self._names = names
+        self._named = named
+        self._matches = matches
+
+    def __contains__(self, topic: object) -> bool:
+        name = self._names.get(topic)  # type: ignore[call-overload]
+        return name is not None and (name in self._named or name in self._matches)
+
+    def __iter__(self) -> Iterator[TopicId]:
+        ids, named = self._ids, self._named
+        yield from (ids[name] for name in named if name in ids)
+        yield from (ids[name] for name in self._matches if name in ids and name not in named)

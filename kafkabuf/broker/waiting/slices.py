@@ -4,8 +4,9 @@ Work is a generator. It yields where others may be served, which is after a step
 its result. `Slices` does as much of it as a slice holds at once, and the rest in later turns of the loop, one slice a
 turn, whatever number of clients asks for long work.
 
-Work that changes the catalogue is `exclusive`: one such work begins when the one before it has ended, as requests to
-Kafka's controller wait in its queue. A client that goes away ends its work, but no work that changes something.
+Works that have the same `turn` take turns: one begins when the one before it has ended. Work that changes the catalogue
+is `exclusive`, which is a turn, too: so requests to Kafka's controller wait in its queue. A client that goes away ends
+its work, but no work that changes something.
 
 Thread: the event loop.
 """
@@ -15,9 +16,10 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
 from functools import wraps
+from itertools import chain
 from typing import Any, ParamSpec, TypeVar
 
 from kafkabuf.clock import Clock
@@ -30,6 +32,7 @@ Work = Generator[None, None, T]
 # stands still meanwhile.
 SLICE_SECONDS = 0.005
 SLICE_STEPS = 500
+_CATALOGUE = "the catalogue"
 
 
 def finish(work: Work[T]) -> T:
@@ -56,28 +59,31 @@ def at_once(steps: Callable[P, Work[T]]) -> Callable[P, T]:
 class _Job:
     work: Work[Any]
     done: asyncio.Future[Any]
-    exclusive: bool
+    turn: Hashable
     goes_on: bool
 
 
 class Slices:
-    """`_jobs` are the works that have begun, in the order in which they get their next slices. `_waiting` are the
-    exclusive works that wait for the exclusive work among `_jobs`."""
+    """`_jobs` are the works that have begun, in the order in which they get their next slices. `_waiting` are those
+    that wait for the work among `_jobs` with the same turn."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
         self._jobs: deque[_Job] = deque()
-        self._waiting: deque[_Job] = deque()
+        self._waiting: dict[Hashable, deque[_Job]] = {}
         self._next: asyncio.Handle | None = None
 
-    def run(self, work: Work[T], *, exclusive: bool = False, goes_on: bool = False) -> T | asyncio.Future[T]:
+    def run(
+        self, work: Work[T], *, exclusive: bool = False, goes_on: bool = False, turn: Hashable = None
+    ) -> T | asyncio.Future[T]:
         """The result of the work, or its future if the work takes more than a slice, or has to wait for its turn.
-        Raises the error of the work, or sets it in the future. A cancelled future ends the work, unless it `goes_on`.
-        """
-        job = _Job(work, self._loop.create_future(), exclusive, exclusive or goes_on)
-        if exclusive and self.changing:
-            self._waiting.append(job)
+        Raises the error of the work, or sets it in the future. A cancelled future ends the work, unless it `goes_on`
+        or has a turn."""
+        turn = _CATALOGUE if exclusive else turn
+        job = _Job(work, self._loop.create_future(), turn, goes_on or turn is not None)
+        if turn is not None and self._has(turn):
+            self._waiting.setdefault(turn, deque()).append(job)
             return job.done
         if not self._advance(job):
             self._jobs.append(job)
@@ -89,13 +95,16 @@ class Slices:
     @property
     def changing(self) -> bool:
         """Whether an exclusive work is going on."""
-        return any(job.exclusive for job in self._jobs)
+        return self._has(_CATALOGUE)
+
+    def _has(self, turn: Hashable) -> bool:
+        return any(job.turn == turn for job in self._jobs)
 
     def close(self) -> None:
         """Ends every work where it is."""
         if self._next is not None:
             self._next.cancel()
-        for job in (*self._jobs, *self._waiting):
+        for job in (*self._jobs, *chain.from_iterable(self._waiting.values())):
             job.work.close()
             job.done.cancel()
         self._jobs.clear()
@@ -113,8 +122,10 @@ class Slices:
         elif not self._advance(job):
             self._jobs.append(job)
             _spare_collector()
-        elif job.exclusive and self._waiting:
-            self._jobs.append(self._waiting.popleft())
+        elif waiting := self._waiting.get(job.turn):
+            self._jobs.append(waiting.popleft())
+            if not waiting:
+                del self._waiting[job.turn]
         self._arm()
 
     def _advance(self, job: _Job) -> bool:
