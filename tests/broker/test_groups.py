@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
 from kafkabuf.broker.groups.group import Group, State
 from kafkabuf.broker.groups.groups import subscribed_topics
+from kafkabuf.broker.groups.members import Joining, Members
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.broker.waiting.timer import Timer
@@ -363,3 +365,25 @@ async def test_rebalance_admits_the_members_that_join_first(world: World) -> Non
     assert pending(first)
     assert await settled(world.join(other)) == {"error_code": 81, "member_id": ""}
     assert [member["member_id"] for member in (await settled(first))["members"]] == [leader]
+
+
+class Counted(list[tuple[str, bytes]]):
+    """A list that counts how often it is read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        Counted.reads += 1
+        return super().__iter__()
+
+
+def test_election_reads_the_protocols_of_each_member_a_few_times() -> None:
+    """A thousand members that each look at a thousand others would keep other clients waiting for half a second."""
+    members = Members()
+    for number in range(200):
+        names = ("sticky", "range") if number % 3 else ("range", "sticky")
+        protocols = Counted((name, b"") for name in names)
+        members.add(Joining(str(number), "c", None, 10.0, 60.0, "consumer", protocols, needs_member_id=False))
+    Counted.reads = 0
+    assert members.elect_protocol() == "sticky"
+    assert Counted.reads <= 3 * len(members)

@@ -7,7 +7,7 @@ A member that does not join or sync within its rebalance time-out is removed. Th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from uuid import uuid4
 
@@ -15,12 +15,11 @@ from kafkabuf.broker.groups.consumer_group import ConsumerGroup
 from kafkabuf.broker.groups.consumer_member import JOINING, ClassicSide, ConsumerHeartbeat, ConsumerMember
 from kafkabuf.broker.groups.consumer_protocol import read_subscription, version_of, write_assignment
 from kafkabuf.broker.groups.members import Answer, Joining, failed
-from kafkabuf.broker.groups.reconciliation import MemberState, Partitions
+from kafkabuf.broker.groups.reconciliation import MemberState, Partitions, TopicId
+from kafkabuf.broker.groups.senders import static_member
 from kafkabuf.broker.groups.settings import GroupSettings
-from kafkabuf.broker.groups.subscriptions import Subscriptions
 from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import (
-    FencedInstanceIdError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
@@ -58,7 +57,7 @@ class ClassicMembers:
             if not named and request.needs_member_id and request.group_instance_id is None:
                 return failed(MemberIdRequiredError("join again with this id"), member_id=request.member_id)
             if named and request.group_instance_id is not None:
-                self._check_instance(named, request.group_instance_id)
+                static_member(self._group.members, request.group_instance_id, named)
             return (yield from self._join(request))
         except KafkaError as error:
             return failed(error, member_id="")
@@ -70,12 +69,6 @@ class ClassicMembers:
         common = any(all(side.supports(name) for side in sides) for name, _ in request.protocols)
         if request.protocol_type != CONSUMER or not common:
             raise InconsistentGroupProtocolError("the members of the group support none of your protocols")
-
-    def _check_instance(self, member_id: str, instance_id: str) -> None:
-        if (static := self._group.members.static(instance_id)) is None:
-            raise UnknownMemberIdError(f"no member has the instance id {instance_id!r}")
-        if static.member_id != member_id:
-            raise FencedInstanceIdError(f"{instance_id!r} has another member id than {member_id!r} now")
 
     def _join(self, request: Joining) -> Work[Answer]:
         try:
@@ -119,7 +112,7 @@ class ClassicMembers:
 
     def _member(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ConsumerMember, ClassicSide]:
         if instance_id is not None:
-            self._check_instance(member_id, instance_id)
+            static_member(self._group.members, instance_id, member_id)
         member = self._group.members.get(member_id)
         if member is None or member.classic is None:
             raise UnknownMemberIdError(f"{member_id!r} is not a member with the classic protocol")
@@ -150,7 +143,7 @@ class ClassicMembers:
             return failed(error)
         side.end_sync()
         self._group.renew_session(member)
-        assignment = _assignment(side, self._group.subscriptions, member.current.assigned)
+        assignment = _assignment(side, self._group.subscriptions.names_by_id(), member.current.assigned)
         return {"protocol_type": protocol[0], "protocol_name": protocol[1], "assignment": assignment}
 
     def heartbeat(self, member_id: str, generation: int, group_instance_id: str | None = None) -> Answer:
@@ -178,13 +171,15 @@ class ClassicMembers:
         return current.state is MemberState.UNRELEASED and all(map(self._group.members.is_free, missing))
 
 
-def _assignment(side: ClassicSide, subscriptions: Subscriptions, partitions: Partitions) -> bytes:
-    return write_assignment(version_of(side.joining.protocols[0][1]), subscriptions.named(partitions))
+def _assignment(side: ClassicSide, names: Mapping[TopicId, str], partitions: Partitions) -> bytes:
+    named = [(names[topic_id], index) for topic_id, index in partitions if topic_id in names]
+    return write_assignment(version_of(side.joining.protocols[0][1]), named)
 
 
-def classic_members(group: ConsumerGroup) -> Iterable[tuple[Joining, bytes]]:
+def classic_members(group: ConsumerGroup) -> Iterator[tuple[Joining, bytes]]:
     """The members of a consumer group that all use the classic protocol, with their target assignments."""
+    names = group.subscriptions.names_by_id()
     for member in group.members:
         assert member.classic is not None, f"{member.member_id!r} uses the consumer protocol"
         joining = replace(member.classic.joining, member_id=member.member_id)
-        yield joining, _assignment(member.classic, group.subscriptions, group.target(member))
+        yield joining, _assignment(member.classic, names, group.target(member))

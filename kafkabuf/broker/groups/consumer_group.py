@@ -32,7 +32,6 @@ from kafkabuf.broker.groups.consumer_member import (
     ConsumerMember,
     ConsumerMembers,
     Subscription,
-    check_epoch,
 )
 from kafkabuf.broker.groups.offsets import GroupOffsets
 from kafkabuf.broker.groups.reconciliation import (
@@ -42,18 +41,17 @@ from kafkabuf.broker.groups.reconciliation import (
     Partitions,
     reconcile,
 )
+from kafkabuf.broker.groups.senders import sender, static_member
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.groups.subscriptions import Subscriptions, Topic, TopicSizes
 from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.broker.waiting.timer import Timeout, Timer
 from kafkabuf.errors import (
-    FencedInstanceIdError,
     GroupMaxSizeReachedError,
     IllegalGenerationError,
     KafkaError,
     StaleMemberEpochError,
     UnknownMemberIdError,
-    UnreleasedInstanceIdError,
     UnsupportedVersionError,
 )
 
@@ -148,7 +146,7 @@ class ConsumerGroup:
         was before. A member that may is in the group at once, and gets its answer in steps: no other heartbeat to the
         group may be handled meanwhile."""
         self.check_size(beat.member_id)
-        former = self._find(beat)
+        former = sender(self.members, beat)
         if beat.topics is not None:
             beat = replace(beat, topics=self.subscriptions.shared(beat.topics))
         before = Subscription() if former is None else former.subscription
@@ -198,34 +196,6 @@ class ConsumerGroup:
         most = self._settings.group_consumer_max_size
         if len(self.members) >= most and member_id not in self.members:
             raise GroupMaxSizeReachedError(f"group.consumer.max.size is {most}, and the group has as many")
-
-    def _find(self, beat: ConsumerHeartbeat) -> ConsumerMember | None:
-        """The member that sends the heartbeat, or whose place it takes. None for a new member."""
-        static = self.members.static(beat.instance_id)
-        if beat.classic is not None:
-            return static or self.members.get(beat.member_id)
-        if beat.instance_id is None or (static is None and beat.joins):
-            member = self.members.get(beat.member_id)
-            if member is None and not beat.joins:
-                raise UnknownMemberIdError(f"{beat.member_id!r} is not a member of group {self.group_id!r}")
-            if member is not None and beat.instance_id is None:
-                check_epoch(member.current, beat)
-            return member
-        if static is not None and beat.joins:
-            if static.current.epoch != LEAVING_FOR_A_WHILE and static.classic is None:
-                raise UnreleasedInstanceIdError(f"member {static.member_id!r} has the instance id {beat.instance_id!r}")
-            return static
-        static = self._static(beat.instance_id, beat.member_id)
-        check_epoch(static.current, beat)
-        return static
-
-    def _static(self, instance_id: str, member_id: str) -> ConsumerMember:
-        static = self.members.static(instance_id)
-        if static is None:
-            raise UnknownMemberIdError(f"no member has the instance id {instance_id!r}")
-        if static.member_id != member_id:
-            raise FencedInstanceIdError(f"{instance_id!r} has another member id than {member_id!r} now")
-        return static
 
     def _drop_namesake(self, beat: ConsumerHeartbeat, former: ConsumerMember | None) -> bool:
         """Removes another member with the id that a static member comes back with. Returns whether there was one."""
@@ -342,7 +312,7 @@ class ConsumerGroup:
     def leave(self, member_id: str, instance_id: str | None, *, for_a_while: bool = False) -> None:
         """Removes a member. `for_a_while`: the static member keeps its place until its session ends."""
         if instance_id is not None:
-            member = self._static(instance_id, member_id)
+            member = static_member(self.members, instance_id, member_id)
         elif (dynamic := self.members.get(member_id)) is not None:
             member = dynamic
         else:

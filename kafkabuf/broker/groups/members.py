@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -166,5 +167,7 @@ class Members:
 
     def elect_protocol(self) -> str:
         """Each member votes for its first protocol that all members support. The protocol with the most votes wins."""
-        votes = [self.common_protocols(member.joining.protocols)[0] for member in self]
-        return max(votes, key=votes.count)
+        common = set.intersection(*({name for name, _ in member.joining.protocols} for member in self))
+        votes = Counter(next(name for name, _ in member.joining.protocols if name in common) for member in self)
+        # Of protocols with as many votes, the first that got one.
+        return votes.most_common(1)[0][0]

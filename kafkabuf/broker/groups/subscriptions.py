@@ -119,10 +119,9 @@ class Subscriptions:
         topics = self._existing()
         return frozenset((topics[name].topic_id.int, index) for name, index in named if name in topics)
 
-    def named(self, partitions: Iterable[TopicIdPartition]) -> list[tuple[str, int]]:
-        """The partitions of the topics that exist, with the topics' names."""
-        names = {topic.topic_id.int: name for name, topic in self._existing().items()} if partitions else {}
-        return [(names[topic_id], index) for topic_id, index in partitions if topic_id in names]
+    def names_by_id(self) -> dict[TopicId, str]:
+        """The names of the topics that exist."""
+        return {topic.topic_id.int: name for name, topic in self._existing().items()}
 
     def topics(self, members: Iterable[ConsumerMember], sizes: TopicSizes) -> dict[Subscription, ReadTopics]:
         """The topics that exist, by the subscriptions of the members. `sizes` has the topics that any of them reads."""
