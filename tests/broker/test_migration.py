@@ -215,6 +215,18 @@ async def test_parked_requests_of_classic_members_end_with_the_upgrade(world: Wo
 
 
 @scenario
+async def test_group_that_was_upgraded_moves_no_more(world: World) -> None:
+    members = await world.stable(assigned(0), assigned(1))
+    old = world.groups.existing("g")
+    assert isinstance(old, Group)
+    generation = old.generation
+    world.beat()
+    await world.advance(3 * SESSION)
+    await world.advance(2 * REBALANCE)
+    assert (old.generation, old.state, len(old.members)) == (generation, State.STABLE, len(members))
+
+
+@scenario
 async def test_upgrade_before_the_first_assignment_needs_no_assignment(world: World) -> None:
     joined = await settled(world.join())
     world.beat()
@@ -402,6 +414,19 @@ async def test_classic_member_that_syncs_stays(world: World) -> None:
         await world.advance(5)
         assert world.heartbeat(member, generation) == 0
         world.beat(epoch=generation)
+
+
+@scenario
+async def test_classic_member_may_take_its_time_to_give_partitions_up_while_it_joins(world: World) -> None:
+    """Only members of the consumer protocol have a time-out for that, as in Kafka."""
+    (member,) = await world.stable(assigned(0, 1, 2, 3))
+    world.beat()
+    for _ in range(0, 3 * int(REBALANCE), 5):
+        generation = world.join(member, 0, 1, 2, 3)["generation_id"]
+        assert world.heartbeat(member, generation) == AGAIN
+        await world.advance(5)
+        world.beat(epoch=world.consumer_group.epoch)
+    assert member in world.consumer_group.members
 
 
 @scenario
