@@ -26,7 +26,7 @@ steps = st.one_of(
     st.tuples(st.just("go"), who),
     st.tuples(st.just("die"), who),
     st.tuples(st.just("wait"), st.sampled_from([1, 9, 31])),
-    st.tuples(st.just("grow"), st.integers(1, 9)),
+    st.tuples(st.just("grow"), st.integers(13, 20)),
 )
 
 
@@ -118,6 +118,8 @@ class Life:
     def __init__(self, world: World) -> None:
         self.world = world
         names = count()
+        # Enough that each further consumer takes some from all others.
+        world.topic.partitions = range(12)
         self.classic = [Classic(world, cooperative=bool(number % 2)) for number in range(3)]
         # The first consumer stays, so that the group keeps its kind.
         self.modern = [Modern(world, names) for _ in range(3)]
@@ -148,17 +150,24 @@ class Life:
             assert one.owned.isdisjoint(other.owned), (one.member_id, other.member_id)
 
     def settle(self) -> None:
-        """All consumers go on. Those that died are removed meanwhile."""
-        for _ in range(40):
-            for _ in range(3):
-                for client in self.classic:
-                    client.act()
+        """All consumers go on, one after the other, so that each takes partitions of the others. Those that died are
+        removed meanwhile."""
+        requests: list[Any] = [self.modern[0].beat]
+        later = [
+            self.classic[1].act,
+            self.modern[1].beat,
+            self.classic[0].act,
+            self.classic[2].act,
+            self.modern[2].beat,
+        ]
+        for joining in (*later, None):
+            for _ in range(10):
+                for request in requests:
+                    request()
                     self.check()
-            for consumer in self.modern:
-                consumer.beat()
-                self.check()
-            self.world.clock.advance(2)
-            self.world.timer.advance()
+                self.world.clock.advance(2)
+                self.world.timer.advance()
+            requests += [] if joining is None else [joining]
         owned = [client.owned for client in (*self.classic, *self.modern)]
         assert set().union(*owned) == set(self.world.topic.partitions)
 
