@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import combinations, count
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -143,16 +143,19 @@ class Life:
         else:
             getattr(self.classic[argument], name)()
 
+    def _clients(self) -> list[Classic | Modern]:
+        return [*self.classic, *self.modern]
+
     def check(self) -> None:
         members = self.world.consumer_group.members
-        clients: list[Any] = [client for client in (*self.classic, *self.modern) if client.member_id in members]
+        clients = [client for client in self._clients() if client.member_id in members]
         for one, other in combinations(clients, 2):
             assert one.owned.isdisjoint(other.owned), (one.member_id, other.member_id)
 
     def settle(self) -> None:
         """All consumers go on, one after the other, so that each takes partitions of the others. Those that died are
         removed meanwhile."""
-        requests: list[Any] = [self.modern[0].beat]
+        requests: list[Callable[[], None]] = [self.modern[0].beat]
         later = [
             self.classic[1].act,
             self.modern[1].beat,
@@ -168,7 +171,7 @@ class Life:
                 self.world.clock.advance(2)
                 self.world.timer.advance()
             requests += [] if joining is None else [joining]
-        owned = [client.owned for client in (*self.classic, *self.modern)]
+        owned = [client.owned for client in self._clients()]
         assert set().union(*owned) == set(self.world.topic.partitions)
 
 
