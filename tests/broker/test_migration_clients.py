@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka import TopicPartition
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.protocol import messages as m
 from tests.broker.raw_client import RawClient
+from tests.broker.test_configs import BROKER, describe
 from tests.broker.test_consumer_group_clients import ALL, FAST, consumer, coordinator, owned, polled, produce
 
 # The leader's assignment has data of the assignor from the second generation on: Kafka upgrades no such group.
@@ -108,3 +111,35 @@ def test_mixed_group_reads_and_commits_each_record_once(cluster: EmbeddedCluster
     assert sorted(int(value or b"") for value in seen) == list(range(16))
     for member in members:
         member.close()
+
+
+def test_policy_has_kafkas_name_among_the_settings() -> None:
+    config = {"group.consumer.migration.policy": "Disabled"}
+    with EmbeddedCluster(config=config) as cluster, RawClient(cluster.bootstrap_servers) as client:
+        assert describe(client, BROKER, "1")["group.consumer.migration.policy"].value == "Disabled"
+        cluster.create_topic("t", 4)
+        member = start(classic(cluster, "stays"))
+        polled(lambda: share(member), member)
+        values = {"group_id": "stays", "member_id": "one", "topic_partitions": [], "rebalance_timeout": 1000}
+        refused = client.ask(m.CONSUMER_GROUP_HEARTBEAT, 1, member_epoch=0, subscribed_topic_names=["t"], **values)
+        assert refused.error_message.endswith("because online upgrade is disabled.")
+        member.close()
+
+
+def test_group_is_of_its_last_kind_after_a_restart(tmp_path: Path) -> None:
+    for restarted in (False, True):
+        with EmbeddedCluster(data_dir=tmp_path, groups=FAST) as cluster:
+            if not restarted:
+                cluster.create_topic("t", 4)
+                old, new = start(classic(cluster, "kept")), consumer(cluster, "kept")
+                polled(lambda old=old: share(old), old)
+                start(new)
+                polled(lambda old=old, new=new: share(old, new), old, new)
+                new.close()
+                polled(lambda old=old, cluster=cluster: share(old) and kind(cluster, "kept") == "classic", old)
+                old.commit(offsets=[TopicPartition("t", 0, 7)], asynchronous=False)
+                old.close()
+            assert kind(cluster, "kept") == "classic"
+            again = consumer(cluster, "kept")
+            assert again.committed([TopicPartition("t", 0)], 10)[0].offset == 7
+            again.close()
