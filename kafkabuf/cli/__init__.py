@@ -15,6 +15,7 @@ _COMMANDS = {
     "config": "kafkabuf.cli.config",
     "consume": "kafkabuf.cli.consume",
     "demo": "kafkabuf.cli.demo",
+    "perf": "kafkabuf.cli.perf",
     "ping": "kafkabuf.cli.ping",
     "spark": "kafkabuf.cli.spark",
 }

@@ -1,0 +1,259 @@
+"""The load of `kafkabuf perf`, what became of it, and kafkabuf's own way to send it.
+
+A sample of the records carries the time of its send(): kafkabuf brings it back in `on_acknowledged`, a peer in a
+callback of that record. So no record costs more than one comparison here.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kafkabuf.errors import KafkaError
+
+if TYPE_CHECKING:
+    from kafkabuf.config import ProducerConfig
+    from kafkabuf.record_metadata import BatchOutcome
+
+# One of so many records tells its latency; each does at a rate of SLOW records a second and below.
+SAMPLE = 64
+SLOW = 10_000
+PERCENTILES = (50.0, 95.0, 99.0, 99.9)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What every client of a run sends. `throughput`: records a second; 0: as fast as the client takes them."""
+
+    topic: str
+    values: Sequence[bytes]
+    records: int
+    throughput: float = 0.0
+    transaction_size: int = 0
+
+    @property
+    def sample(self) -> int:
+        return 1 if 0 < self.throughput <= SLOW else SAMPLE
+
+    @property
+    def value_size(self) -> float:
+        return sum(map(len, self.values)) / len(self.values)
+
+
+@dataclass(frozen=True)
+class Window:
+    """What was acknowledged in a part of the run, `seconds` long. Latencies are in seconds."""
+
+    seconds: float
+    records: int
+    latencies: Sequence[float]
+
+
+@dataclass
+class Tally:
+    """What became of the records so far. The thread that runs callbacks writes to it, the main thread reads."""
+
+    acknowledged: int = 0
+    failed: int = 0
+    first_error: str | None = None
+    latencies: array[float] = field(default_factory=lambda: array("d"))
+
+    def on_batch(self, outcome: BatchOutcome) -> None:
+        """Kafkabuf's `on_acknowledged`."""
+        now = time.perf_counter()
+        if outcome.error is not None:
+            self.fail(outcome.record_count, outcome.error)
+            return
+        self.acknowledged += outcome.record_count
+        for sent in outcome.opaques:
+            if sent is not None:
+                self.latencies.append(now - sent)
+
+    def on_record(self, sent: float | None) -> None:
+        """A peer has delivered one record."""
+        self.acknowledged += 1
+        if sent is not None:
+            self.latencies.append(time.perf_counter() - sent)
+
+    def await_outcomes(self, records: int, seconds: float = 5.0) -> None:
+        """Wait for the last callbacks: a client may wake its caller before it calls them."""
+        deadline = time.monotonic() + seconds
+        while self.acknowledged + self.failed < records and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def clear(self) -> None:
+        self.acknowledged = self.failed = 0
+        self.first_error = None
+        del self.latencies[:]
+
+    def fail(self, records: int, error: object) -> None:
+        self.failed += records
+        self.first_error = self.first_error or str(error)
+
+
+class Sending(Protocol):
+    """A connected client. `send(value, None)` sends a record, `send(value, time)` one of the sample."""
+
+    def send(self, value: bytes, sent: float | None) -> object: ...
+
+    def flush(self) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def commit(self) -> None: ...
+
+
+class OwnSending:
+    """Kafkabuf's KafkaProducer.send()."""
+
+    def __init__(self, config: ProducerConfig, load: Load, tally: Tally) -> None:
+        from kafkabuf.producer import KafkaProducer
+
+        changes: dict[str, Any] = {"on_acknowledged": tally.on_batch}
+        if load.transaction_size and config.transactional_id is None:
+            changes["transactional_id"] = f"kafkabuf-perf-{uuid.uuid4()}"
+        self.producer = KafkaProducer(config.replaced(changes))
+        if load.transaction_size:
+            self.producer.init_transactions()
+        self._topic, self._send = load.topic, self.producer.send
+        self.flush = self.producer.flush
+        self.begin = self.producer.begin_transaction
+        self.commit = self.producer.commit_transaction
+
+    def send(self, value: bytes, sent: float | None) -> object:
+        return self._send(self._topic, value) if sent is None else self._send(self._topic, value, opaque=sent)
+
+
+@contextmanager
+def own_sending(config: ProducerConfig, load: Load, tally: Tally) -> Iterator[Sending]:
+    sending = OwnSending(config, load, tally)
+    try:
+        yield sending
+    finally:
+        sending.producer.close(5.0)
+
+
+class Driver:
+    """Sends a load with one client, and calls `on_window` about every second."""
+
+    def __init__(self, load: Load, tally: Tally, on_window: Callable[[Window], None], every: float = 1.0) -> None:
+        self.windows: list[Window] = []
+        self.seconds = 0.0
+        self._load, self._tally, self._on_window, self._every = load, tally, on_window, every
+        self._began = self._window_began = time.perf_counter()
+        self._counted = self._measured = 0
+
+    def run(self, sending: Sending) -> None:
+        """Raises the KafkaError of a send() that fails at once."""
+        load = self._load
+        self._began = self._window_began = time.perf_counter()
+        in_transaction = load.transaction_size or load.records
+        for first in range(0, load.records, in_transaction):
+            if load.transaction_size:
+                sending.begin()
+            self._send(sending, first, min(first + in_transaction, load.records))
+            if load.transaction_size:
+                sending.commit()
+        sending.flush()
+        self.seconds = time.perf_counter() - self._began
+        self._end_window()
+
+    def _send(self, sending: Sending, first: int, end: int) -> None:
+        values, count, sample, send = self._load.values, len(self._load.values), self._load.sample, sending.send
+        while first < end:
+            until = min(first + sample, end)
+            if self._load.throughput:
+                self._await(first / self._load.throughput)
+            now = time.perf_counter()
+            if now - self._window_began >= self._every:
+                self._end_window()
+            send(values[first % count], now)
+            for number in range(first + 1, until):
+                send(values[number % count], None)
+            first = until
+
+    def _await(self, seconds: float) -> None:
+        left = self._began + seconds - time.perf_counter()
+        if left > 0:
+            time.sleep(left)
+
+    def _end_window(self) -> None:
+        now, tally = time.perf_counter(), self._tally
+        records, measured = tally.acknowledged, len(tally.latencies)
+        window = Window(now - self._window_began, records - self._counted, tally.latencies[self._measured : measured])
+        self._window_began, self._counted, self._measured = now, records, measured
+        self.windows.append(window)
+        self._on_window(window)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One client's run. Latencies are in seconds, from the call of send() to the acknowledgement."""
+
+    client: str
+    records: int
+    failed: int
+    first_error: str | None
+    seconds: float
+    value_size: float
+    cpu_s: float | None
+    """Of this process; None: the client ran in another."""
+    latency: dict[str, float]
+    windows: list[Window] = field(repr=False, default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        return self.records / self.seconds if self.seconds else 0.0
+
+
+def summary(latencies: Sequence[float]) -> dict[str, float]:
+    """mean, max and percentiles of a sample; empty for an empty sample."""
+    if not latencies:
+        return {}
+    ordered = sorted(latencies)
+    found = {"mean": sum(ordered) / len(ordered), "max": ordered[-1]}
+    for percent in PERCENTILES:
+        found[f"p{percent:g}"] = ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
+    return found
+
+
+def measure(
+    client: str,
+    open_: Callable[[ProducerConfig, Load, Tally], Any],
+    config: ProducerConfig,
+    load: Load,
+    on_window: Callable[[Window], None],
+) -> Result:
+    """Send a load with one client. The clock runs once the client is connected and has sent a record."""
+    tally = Tally()
+    with open_(config, load, tally) as sending:
+        _warm_up(sending, load)
+        tally.await_outcomes(1)
+        tally.clear()
+        driver = Driver(load, tally, on_window)
+        cpu = time.process_time()
+        driver.run(sending)
+        cpu = time.process_time() - cpu
+        tally.await_outcomes(load.records)
+    missing = load.records - tally.acknowledged - tally.failed
+    if missing:
+        tally.fail(missing, KafkaError("the client said nothing of these records"))
+    return Result(
+        client, tally.acknowledged, tally.failed, tally.first_error, driver.seconds, load.value_size, cpu,
+        summary(tally.latencies), driver.windows,
+    )  # fmt: skip
+
+
+def _warm_up(sending: Sending, load: Load) -> None:
+    """One record, so that connections and metadata are there."""
+    if load.transaction_size:
+        sending.begin()
+    sending.send(load.values[0], None)
+    if load.transaction_size:
+        sending.commit()
+    sending.flush()

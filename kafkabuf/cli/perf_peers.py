@@ -1,0 +1,182 @@
+"""The same load through other clients, for `kafkabuf perf --compare`.
+
+Each client gets the same acks, batch.size, linger.ms, compression and memory, and tells of each record what became of
+it in the cheapest way that it has.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.cli.perf_load import Load, Result, Sending, Tally
+from kafkabuf.errors import ConfigError, KafkaError
+
+if TYPE_CHECKING:
+    from kafkabuf.config import ProducerConfig
+
+_POLL_EVERY = 1000
+_NO_TRANSACTIONS = "--transaction-size compares with no other client: leave --compare out"
+# "1000 records sent, 5000.0 records/sec (0.48 MB/sec), 2.10 ms avg latency, 40.00 ms max latency, 1 ms 50th, ..."
+_JAVA = re.compile(
+    r"^(\d+) records sent, ([\d.]+) records/sec .*?([\d.]+) ms avg latency, ([\d.]+) ms max latency, "
+    r"(\d+) ms 50th, (\d+) ms 95th, (\d+) ms 99th, (\d+) ms 99\.9th"
+)
+
+
+def _servers(config: ProducerConfig) -> str:
+    if config.security_protocol != "PLAINTEXT":
+        raise ConfigError(
+            "--compare knows no security settings of the other clients: compare over a PLAINTEXT listener"
+        )
+    return ",".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+
+
+def _import(module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        raise ConfigError(f"--compare needs the package {package} here: pip install {package}") from None
+
+
+class _Peer:
+    def begin(self) -> None:
+        raise ConfigError(_NO_TRANSACTIONS)
+
+    def commit(self) -> None:
+        raise ConfigError(_NO_TRANSACTIONS)
+
+
+class _Confluent(_Peer):
+    def __init__(self, config: ProducerConfig, load: Load, tally: Tally) -> None:
+        confluent_kafka = _import("confluent_kafka", "confluent-kafka")
+        self._topic, self._tally, self._count = load.topic, tally, 0
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": _servers(config),
+                "acks": config.acks,
+                "batch.size": config.batch_size,
+                "linger.ms": config.linger_ms,
+                "compression.type": str(config.compression_type),
+                "queue.buffering.max.kbytes": max(config.buffer_memory >> 10, 1),
+                "queue.buffering.max.messages": 10_000_000,
+                "enable.idempotence": config.enable_idempotence,
+            }
+        )
+
+    def send(self, value: bytes, sent: float | None) -> None:
+        while True:
+            try:
+                self._producer.produce(self._topic, value, on_delivery=partial(self._delivered, sent))
+                break
+            except BufferError:
+                self._producer.poll(0.01)
+        self._count += 1
+        if self._count % _POLL_EVERY == 0 or sent is not None:
+            self._producer.poll(0)
+
+    def _delivered(self, sent: float | None, error: Any, message: Any) -> None:
+        if error is None:
+            self._tally.on_record(sent)
+        else:
+            self._tally.fail(1, error)
+
+    def flush(self) -> None:
+        self._producer.flush()
+
+
+class _KafkaPython(_Peer):
+    def __init__(self, config: ProducerConfig, load: Load, tally: Tally) -> None:
+        kafka = _import("kafka", "kafka-python")
+        self._topic, self._tally = load.topic, tally
+        compression = str(config.compression_type)
+        self.producer = kafka.KafkaProducer(
+            bootstrap_servers=_servers(config).split(","),
+            acks="all" if config.acks == -1 else config.acks,
+            batch_size=config.batch_size,
+            linger_ms=config.linger_ms,
+            compression_type=None if compression == "none" else compression,
+            enable_idempotence=config.enable_idempotence,
+        )
+
+    def send(self, value: bytes, sent: float | None) -> None:
+        future = self.producer.send(self._topic, value)
+        future.add_callback(lambda _: self._tally.on_record(sent))
+        future.add_errback(lambda error: self._tally.fail(1, error))
+
+    def flush(self) -> None:
+        self.producer.flush()
+
+
+@contextmanager
+def _confluent(config: ProducerConfig, load: Load, tally: Tally) -> Iterator[Sending]:
+    sending = _Confluent(config, load, tally)
+    yield sending
+    sending.flush()
+
+
+@contextmanager
+def _kafka_python(config: ProducerConfig, load: Load, tally: Tally) -> Iterator[Sending]:
+    sending = _KafkaPython(config, load, tally)
+    try:
+        yield sending
+    finally:
+        sending.producer.close(timeout=5)
+
+
+# Clients that one process can drive. Java runs its own tool.
+PEERS: dict[str, Callable[[ProducerConfig, Load, Tally], Any]] = {
+    "confluent": _confluent,
+    "kafka-python": _kafka_python,
+}
+
+
+def run_java(config: ProducerConfig, load: Load) -> Result:
+    """Kafka's own kafka-producer-perf-test, of the Kafka in the environment variable KAFKA_HOME.
+
+    Its clock runs from its first record, with the JVM cold.
+    """
+    home = os.environ.get("KAFKA_HOME")
+    tool = Path(home or "") / "bin" / "kafka-producer-perf-test.sh"
+    if home is None or not tool.exists():
+        raise ConfigError(
+            "--compare java needs an Apache Kafka: name its folder in the environment variable KAFKA_HOME"
+        )
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="latin-1", newline="") as payload:
+        payload.write("\n".join(value.decode("latin-1").replace("\n", " ") for value in load.values))
+        payload.flush()
+        done = subprocess.run(
+            [tool, *_java_arguments(config, load, payload.name)], capture_output=True, text=True, check=False
+        )
+    found = [match for line in done.stdout.splitlines() if (match := _JAVA.match(line))]
+    if done.returncode or not found:
+        raise KafkaError(f"{tool.name} failed: {(done.stderr or done.stdout).strip()[-500:]}")
+    records, rate, *latencies = map(float, found[-1].groups())
+    names = ("mean", "max", "p50", "p95", "p99", "p99.9")
+    return Result(
+        "java", int(records), load.records - int(records), None, records / rate, load.value_size, None,
+        {name: value / 1000 for name, value in zip(names, latencies, strict=True)},
+    )  # fmt: skip
+
+
+def _java_arguments(config: ProducerConfig, load: Load, payload: str) -> list[str]:
+    properties = {
+        "bootstrap.servers": _servers(config),
+        "acks": config.acks,
+        "batch.size": config.batch_size,
+        "linger.ms": config.linger_ms,
+        "compression.type": config.compression_type,
+        "buffer.memory": config.buffer_memory,
+        "enable.idempotence": str(config.enable_idempotence).lower(),
+    }
+    settings = [f"{name}={value}" for name, value in properties.items()]
+    amount = ["--num-records", str(load.records), "--throughput", f"{load.throughput or -1:g}"]
+    return ["--topic", load.topic, *amount, "--payload-file", payload, "--producer-props", *settings]

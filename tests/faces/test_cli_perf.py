@@ -1,0 +1,159 @@
+"""`kafkabuf perf`: what it sends, counts and prints, alone and beside other clients."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.cli import main
+from kafkabuf.cli.perf_load import Tally, summary
+from kafkabuf.errors import NetworkError
+from kafkabuf.record_metadata import BatchOutcome
+from rigs.jars import resolve_kafka_tools
+from rigs.real_kafka import KAFKA_4
+
+INVALID_RECORD = 87
+PRODUCE = 0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
+    name = f"t{abs(hash(request.node.nodeid))}"
+    cluster.create_topic(name)
+    return name
+
+
+def perf(cluster: EmbeddedCluster, topic: str, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["perf", topic, *arguments, "-b", cluster.bootstrap_servers])
+
+
+def figures(path: Path) -> dict[str, dict[str, object]]:
+    return {found["client"]: found for found in json.loads(path.read_text())}
+
+
+def test_counts_what_the_cluster_has(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    result = perf(cluster, topic, "-n", "5000", "--record-size", "10", "--json", str(out))
+    assert result.exit_code == 0, result.output
+    assert "kafkabuf: 5,000 records sent" in result.output
+    assert cluster.end_offset(topic, 0) == 5001  # one before the clock runs
+    assert {len(message.value or b"") for message in cluster.messages(topic)} == {10}
+    found = figures(out)["kafkabuf"]
+    assert (found["records"], found["failed"]) == (5000, 0)
+    latency = found["latency_s"]
+    assert isinstance(latency, dict)
+    assert 0 < latency["p50"] <= latency["p95"] <= latency["p99"] <= latency["p99.9"] <= latency["max"]
+
+
+def test_lines_of_a_payload_file_go_in_turn(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    payload = tmp_path / "lines"
+    payload.write_bytes(b"a\nbb\n\nccc")
+    assert perf(cluster, topic, "-n", "6", "--payload-file", str(payload)).exit_code == 0
+    assert [message.value for message in cluster.messages(topic)[1:]] == [b"a", b"bb", b"", b"ccc", b"a", b"bb"]
+
+
+def test_pace_is_kept(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert perf(cluster, topic, "-n", "100", "--throughput", "500", "--json", str(out)).exit_code == 0
+    found = figures(out)["kafkabuf"]["seconds"]
+    assert isinstance(found, float)
+    assert found >= 99 / 500
+
+
+def test_transactions_are_committed(cluster: EmbeddedCluster, topic: str) -> None:
+    assert perf(cluster, topic, "-n", "25", "--transaction-size", "10").exit_code == 0
+    assert len(cluster.messages(topic)) == 26
+    assert cluster.end_offset(topic, 0) == 26 + 4  # and a marker for each transaction
+
+
+def test_failed_records_are_counted_and_fail_the_command(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    cluster.fail_next(PRODUCE, INVALID_RECORD, times=1000, topic=topic)
+    result = perf(cluster, topic, "-n", "50", "--json", str(out))
+    assert result.exit_code == 1
+    assert "50 records failed" in result.output
+    found = figures(out)["kafkabuf"]
+    assert (found["records"], found["failed"]) == (0, 50)
+
+
+@pytest.mark.parametrize("client", ["confluent", "kafka-python"])
+def test_peer_sends_the_same_records(cluster: EmbeddedCluster, topic: str, client: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    result = perf(cluster, topic, "-n", "300", "--compare", client, "--json", str(out))
+    assert result.exit_code == 0, result.output
+    assert f"times the rate of {client}" in result.output
+    found = figures(out)
+    assert {name: each["records"] for name, each in found.items()} == {client: 300, "kafkabuf": 300}
+    assert found[client]["latency_s"]
+    assert cluster.end_offset(topic, 0) == 602
+    assert len({message.value for message in cluster.messages(topic)}) == 1
+
+
+def test_kafka_s_own_tool_sends_the_same_records(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "bin" / "kafka-producer-perf-test.sh"
+    tool.parent.mkdir()
+    main_class = "org.apache.kafka.tools.ProducerPerformance"
+    tool.write_text(f'#!/bin/sh\nexec java -cp "{resolve_kafka_tools(KAFKA_4)}/*" {main_class} "$@"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("KAFKA_HOME", os.fspath(tmp_path))
+    out = tmp_path / "out.json"
+    result = perf(cluster, topic, "-n", "300", "--compare", "java", "--json", str(out))
+    assert result.exit_code == 0, result.output
+    assert figures(out)["java"]["records"] == 300
+    assert cluster.end_offset(topic, 0) == 601
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--record-size", "5", "--payload-file", __file__], "not both"),
+        (["--transaction-size", "5", "--compare", "confluent"], "--transaction-size"),
+        (["--compare", "java"], "KAFKA_HOME"),
+        (["--compare", "confluent", "-X", "security.protocol=SSL"], "PLAINTEXT"),
+        (["-n", "0"], "-n"),
+        (["-X", "linger=5"], "linger"),
+    ],
+)
+def test_wrong_options_are_refused(
+    cluster: EmbeddedCluster, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KAFKA_HOME", raising=False)
+    result = perf(cluster, "t", *arguments)
+    assert result.exit_code == 2, result.output
+    assert said in result.output
+
+
+def test_plot_without_matplotlib_is_refused_before_the_run(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = perf(cluster, topic, "-n", "100", "--plot", str(tmp_path / "out.png"))
+    assert result.exit_code == 2
+    assert "pip install matplotlib" in result.output
+    assert cluster.end_offset(topic, 0) == 0
+
+
+def test_failed_batch_counts_all_of_its_records() -> None:
+    tally = Tally()
+    tally.on_batch(BatchOutcome("t", 0, -1, 7, 0, 0, NetworkError("gone"), {}, [1.0]))
+    assert (tally.acknowledged, tally.failed, tally.first_error, len(tally.latencies)) == (0, 7, "gone", 0)
+
+
+def test_percentiles_are_those_of_the_sorted_sample() -> None:
+    found = summary([float(number) for number in range(1000, 0, -1)])
+    assert (found["p50"], found["p99"], found["p99.9"], found["max"]) == (501.0, 991.0, 1000.0, 1000.0)
+    assert summary([]) == {}
