@@ -209,12 +209,18 @@ def _bytes_reader(kafka_type: str, flexible: bool, nullable: bool) -> Reader:
     read_length = _length_reader(flexible, "int16" if text else "int32")
 
     def read(buffer: Buffer, position: int) -> tuple[str | bytes | None, int]:
-        length, position = read_length(buffer, position)
+        # A request may have tens of thousands of strings, and most are short: these calls take most of the time.
+        if flexible and 0 < (first := buffer[position]) < 0x80:
+            length, position = first - 1, position + 1
+        else:
+            length, position = read_length(buffer, position)
         if length == -1 and nullable:
             return None, position
-        end = _end(buffer, position, length)
-        raw = bytes(buffer[position:end])
-        return (raw.decode() if text else raw), end
+        end = position + length
+        if length < 0 or end > len(buffer):
+            end = _end(buffer, position, length)
+        raw = buffer[position:end]
+        return (str(raw, "utf-8") if text else bytes(raw)), end
 
     return read
 
@@ -278,7 +284,10 @@ def reader(cls: type[Any]) -> Reader:
         for name, read_field in plain:
             values[name], position = read_field(buffer, position)
         if flexible:
-            position = _read_tags(buffer, position, tagged, values)
+            if buffer[position]:
+                position = _read_tags(buffer, position, tagged, values)
+            else:
+                position += 1
         return cls(**values), position
 
     return read

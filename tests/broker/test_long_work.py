@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 from unittest import mock
 
 import pytest
 
 from kafkabuf.broker import Security
+from kafkabuf.broker.apis import txn_offset_commit
 from kafkabuf.broker.apis.create_acls import MAX_CHANGES
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.consumer_member import ConsumerHeartbeat
+from kafkabuf.broker.groups.groups import Groups
 from kafkabuf.broker.groups.members import Answer
 from kafkabuf.broker.groups.reconciliation import NO_PARTITIONS
 from kafkabuf.broker.groups.subscriptions import Subscriptions
 from kafkabuf.broker.guards.acls import AclFilter
-from kafkabuf.broker.waiting.slices import Work, finish
+from kafkabuf.broker.waiting.slices import Slices, Work, finish
 from kafkabuf.errors import PolicyViolationError, UnknownMemberIdError
 from kafkabuf.protocol import messages as m
 from tests.broker.consumer_group_support import World as GroupWorld
@@ -126,6 +130,20 @@ async def test_member_that_leaves_while_another_gets_partitions_leaves_it_all(wo
 
 
 @scenario
+async def test_member_whose_heartbeat_waits_for_others_is_not_silent(world: GroupWorld) -> None:
+    world.create("t", 1)
+    groups = Groups(world.timer, topics=lambda: world.topics)
+    fields: dict[str, Any] = {"topics": frozenset({"t"}), "rebalance_timeout": 60, "reported": NO_PARTITIONS}
+    finish(groups.heartbeat("g", ConsumerHeartbeat(member_id="one", member_epoch=0, **fields)))
+    world.advance(40)
+    groups.heard("g", "one")
+    world.advance(40)
+    assert "one" in groups.consumer("g").members
+    world.advance(6)
+    assert "one" not in groups.consumer("g").members
+
+
+@scenario
 async def test_members_that_leave_cost_no_look_at_the_topics(world: GroupWorld) -> None:
     world.create("t", 3)
     for number in range(10):
@@ -183,12 +201,21 @@ def acls(world: World) -> int:
 def test_others_are_served_while_acls_come_and_go(guarded: World, short_slices: None) -> None:
     assert guarded.served_before(m.CREATE_ACLS, 3, creations=creations(1000)) > 2
     assert {int(result.error_code) for result in guarded.client.receive(m.CREATE_ACLS, 3).results} == {0}
+    assert guarded.served_before(m.DESCRIBE_ACLS, 3, **EVERYTHING) > 2
+    assert len(guarded.client.receive(m.DESCRIBE_ACLS, 3).resources) == 1000
     nobody = {**EVERYTHING, "principal_filter": "User:nobody"}
     assert guarded.served_before(m.DELETE_ACLS, 3, filters=[nobody] * 100) > 2
     guarded.client.receive(m.DELETE_ACLS, 3)
     assert guarded.served_before(m.DELETE_ACLS, 3, filters=[EVERYTHING]) > 2
     assert len(guarded.client.receive(m.DELETE_ACLS, 3).filter_results[0].matching_acls) == 1000
     assert acls(guarded) == 0
+
+
+def test_node_describes_acls_in_steps(guarded: World) -> None:
+    guarded.client.ask(m.CREATE_ACLS, 3, creations=creations(1000))
+    with mock.patch.object(Slices, "run", autospec=True, side_effect=Slices.run) as run:
+        guarded.client.ask(m.DESCRIBE_ACLS, 3, **EVERYTHING)
+    assert "_describe" in {call.args[1].__name__ for call in run.call_args_list}
 
 
 def test_request_that_selects_too_many_acls_deletes_none(guarded: World) -> None:
@@ -273,21 +300,21 @@ def test_others_are_served_while_a_group_with_offsets_is_deleted(world: World, s
     assert "g" not in world.cluster._call(lambda cluster: {group.group_id for group in cluster.groups})
 
 
-def test_transaction_that_ends_while_it_takes_offsets_takes_no_more(world: World, short_slices: None) -> None:
-    # The other request may come too late, or too soon, on a busy machine.
-    assert any(0 < refused_from(world) < OFFSETS for _ in range(10))
-
-
-def refused_from(world: World) -> int:
-    """End a transaction while it takes offsets: the place of the first offset that it does not take."""
+def test_transaction_that_ends_while_it_takes_offsets_takes_no_more(world: World) -> None:
     producer = transaction(world)
-    world.client.send(m.TXN_OFFSET_COMMIT, 5, **transactional_commit(producer))
-    world.cluster._call(lambda cluster: None)  # the request is on its way
-    assert world.bystander.ask(m.END_TXN, 5, **producer, committed=False).error_code == 0
-    answer = world.client.receive(m.TXN_OFFSET_COMMIT, 5)
+    commit_one, calls = txn_offset_commit._commit_one, count()
+
+    def commit_or_end(node: Node, *arguments: Any) -> int:
+        """The transaction ends before the second half of its offsets."""
+        if next(calls) == OFFSETS // 2:
+            owner = producer["producer_id"], producer["producer_epoch"]
+            finish(node.cluster.transactions.end("tx", owner, False, True))
+        return commit_one(node, *arguments)
+
+    with mock.patch.object(txn_offset_commit, "_commit_one", commit_or_end):
+        answer = world.client.ask(m.TXN_OFFSET_COMMIT, 5, **transactional_commit(producer))
     codes = [int(partition.error_code) for partition in answer.topics[0].partitions]
-    refused = next((place for place, code in enumerate(codes) if code), OFFSETS)
-    assert all(codes[refused:])
+    assert not any(codes[: OFFSETS // 2])
+    assert all(codes[OFFSETS // 2 :])
     group = world.cluster._call(lambda cluster: cluster.groups.find("g"))
     assert group is None or not group.offsets
-    return refused

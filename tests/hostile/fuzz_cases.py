@@ -8,7 +8,7 @@ in each run of the generation (fuzz_runs.py).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from kafkabuf.protocol.schema import FIXED
 from tests.broker.raw_client import NOW, batch
 from tests.hostile import fuzz_values, fuzz_wire
 from tests.hostile.fuzz_bytes import mutated
+from tests.hostile.fuzz_scenarios import SCENARIOS, Producer, Scenario, acls, members, transaction
 from tests.hostile.fuzz_target import MAX_REQUEST, Case, corpus
 from tests.hostile.fuzz_wire import DIGITS, INTEGER, Place, Plain, Repeated
 from tests.hostile.fuzz_worlds import SOUND, TOPIC
@@ -33,12 +34,18 @@ _CODECS = tuple(fuzz_values.CODECS)
 # Sizes of the topics that the fuzzer makes in good faith: most must be small, for the sake of the next requests.
 _PARTITIONS = (1, 1, 1, 2, 3, 50, 100_000, 2**31 - 1, 0, -1, -2)
 _MANY_PARTITIONS = (1_000, 2_000, 10_000, 20_000)
+# Offsets of a transaction, and topics that members read.
+_MOST: dict[Scenario, int] = {transaction: 9_000, members: 2_500, acls: 0}
+_MOST_IN_FOLDER: dict[Scenario, int] = {transaction: 300, members: 100}
+# How many of the generations begin with a scenario.
+_SCENARIOS = 0.3
 
 Draw = Callable[["Cases"], Case]
 
 
 class Cases:
-    """Draws one request after the other. `topic_ids` are the ids of topics that exist. `weights`: how often each draw
+    """Draws one request after the other. `topic_ids` are the ids of topics that exist, `producer` looks a transactional
+    id up. `weights`: how often each draw
     comes, in the place of the usual weights of the kind of world."""
 
     def __init__(self, generator: random.Random, kind: str, weights: Mapping[Draw, float] | None = None) -> None:
@@ -47,17 +54,28 @@ class Cases:
         self._many = (200, 500) if kind == "folder" else (1_000, 5_000, 19_990)
         self._large = 0.02 if kind == "folder" else 0.3
         self.topic_ids: Sequence[bytes] = ()
+        self.producer: Producer = lambda transactional_id: (-1, -1)
+        # A scenario comes first: a world that has served for long ends.
+        begins = weights is None and kind in SCENARIOS and generator.random() < _SCENARIOS
+        self._scenario: Iterator[Case] = self._begin(kind) if begins else iter(())
         weights = weights or _weights(kind)
         self._draws, self._weights = list(weights), list(weights.values())
 
     def next(self) -> Case:
-        case = self._draw()
+        case = next(self._scenario, None) or self._draw()
         whole = len(case.frame) <= MAX_REQUEST
         return replace(case, frame=case.frame[:MAX_REQUEST], expect=case.expect * whole)
 
     def _draw(self) -> Case:
         (draw,) = self._random.choices(self._draws, self._weights)
         return replace(draw(self), origin=draw.__name__)
+
+    def _begin(self, kind: str) -> Iterator[Case]:
+        """The requests of a scenario."""
+        scenario = self._random.choice(SCENARIOS[kind])
+        most = (_MOST_IN_FOLDER if kind == "folder" else _MOST)[scenario]
+        for case in scenario(self._random, most, lambda known: self.producer(known)):
+            yield replace(case, origin=scenario.__name__)
 
     # ---- any request
 

@@ -84,6 +84,14 @@ class Log(logging.Handler):
             raise error
 
 
+class _FromLoopback(Connection):
+    """Pairs of sockets have no addresses, and ACLs name hosts."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport._extra["peername"] = "127.0.0.1", 9  # type: ignore[attr-defined]
+        super().connection_made(transport)
+
+
 class Client:
     """The client's end of a connection. `received` counts its bytes, `response` has the first of them."""
 
@@ -93,7 +101,7 @@ class Client:
         theirs.setblocking(False)
         ours.setblocking(False)
         self._socket = ours
-        self.connection = Connection(self.node)
+        self.connection = _FromLoopback(self.node)
         self.closed = False
         self.forget()
         loop.run_until_complete(loop.connect_accepted_socket(lambda: self.connection, theirs))

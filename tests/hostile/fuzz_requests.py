@@ -8,7 +8,8 @@ python -m tests.hostile.fuzz_requests --renew          rewrites the corpus, afte
 
 No request of at most 1 MiB may make another client wait for more than 100 ms, cost more than 64 MiB, raise, forge a
 line of the log, or leave a topic half made; a valid request is accepted. fuzz_target.py measures, fuzz_worlds.py has
-the clusters and checks their folders, fuzz_cases.py makes the requests, fuzz_runs.py watches the processes.
+the clusters and checks their folders, fuzz_cases.py makes the requests, fuzz_scenarios.py those that need others
+before them, fuzz_runs.py watches the processes.
 """
 
 from __future__ import annotations

@@ -137,6 +137,7 @@ def _run_generation(options: Options, number: int, most: int, progress: _Progres
     _seeded_ids(seed)
     cases, target = Cases(random.Random(seed), kind), Target(kind)
     target.begin()
+    cases.producer = target.world.producer
     gc.collect()
     length = _SHORT if kind == "folder" and number % 4 == 1 else GENERATION
     for index in range(min(length, most)):

@@ -1,7 +1,7 @@
 """The clusters that the fuzzer of requests sends to, and what must hold for their folders.
 
 memory   a node that verifies records
-three    three nodes, with three copies of each partition
+three    three nodes, with three copies of each partition, and ACLs: every client is a super user
 folder   a node with a data_dir. Each topic has its folders, nothing else has, and the next cluster goes on with the
          same topics and records, also after links were planted in the folder
 sasl     a node whose clients authenticate
@@ -105,10 +105,17 @@ class World:
         topics = list(self.cluster.catalogue.topics.values())[:10]
         return [topic.topic_id.bytes for topic in topics if topic.name != SOUND]
 
+    def producer(self, transactional_id: str) -> tuple[int, int]:
+        """The present producer id and epoch; (-1, -1) if there are none."""
+        found = self.cluster.transactions.get(transactional_id)
+        return (-1, -1) if found is None else (found.producer_id, found.epoch)
+
     def _start(self, folder: str = "data") -> Cluster:
         options: dict[str, Any] = {"verify_records": self.kind != "three", "brokers": 3 if self.kind == "three" else 1}
         if self.kind == "sasl":
             options["security"] = Security(users={USER: PASSWORD}, oauth_validator="unsecured")
+        if self.kind == "three":
+            options["security"] = Security(authorizer=True, super_users=["User:ANONYMOUS"])
         if self.root is not None:
             options["data_dir"] = self.root / folder
         cluster = Cluster(EmbeddedCluster(**options)._config, self.clock, self._loop, listen=_Deaf)

@@ -5,44 +5,50 @@ As in Kafka, the code 0 (UNKNOWN) in a field ends the connection, and any other 
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
-from kafkabuf.broker.guards.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from kafkabuf.broker.guards.acls import AclFilter, Operation, PatternType, Permission, ResourceType
 from kafkabuf.broker.guards.rights import DESCRIBE_CLUSTER
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import InvalidRequestError, SecurityDisabledError
 from kafkabuf.protocol.messages import DESCRIBE_ACLS, RequestHeader
 
+# ACLs that a step describes.
+_STEP = 200
+
 
 @api(DESCRIBE_ACLS, 1, 3, needs=(DESCRIBE_CLUSTER,))
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    wanted = acl_filter(request)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_describe(node, acl_filter(request)))
+
+
+def _describe(node: Node, wanted: AclFilter) -> Work[dict[str, Any]]:
     if node.cluster.authorizer is None:
         return {"error_code": SecurityDisabledError.code, "error_message": "No Authorizer is configured on the broker"}
-    by_resource: dict[tuple[ResourceType, str, PatternType], list[Acl]] = {}
-    for acl in node.cluster.authorizer.find(wanted):
-        by_resource.setdefault((acl.resource_type, acl.resource_name, acl.pattern_type), []).append(acl)
-    return {
-        "error_message": "",
-        "resources": [
-            {
-                "resource_type": kind,
-                "resource_name": name,
-                "pattern_type": pattern,
-                "acls": [
-                    {
-                        "principal": acl.principal,
-                        "host": acl.host,
-                        "operation": acl.operation,
-                        "permission_type": acl.permission,
-                    }
-                    for acl in acls
-                ],
+    resources: dict[tuple[ResourceType, str, PatternType], dict[str, Any]] = {}
+    for number, acl in enumerate((yield from node.cluster.authorizer.finding(wanted)), 1):
+        resource = acl.resource_type, acl.resource_name, acl.pattern_type
+        if resource not in resources:
+            resources[resource] = {
+                "resource_type": acl.resource_type,
+                "resource_name": acl.resource_name,
+                "pattern_type": acl.pattern_type,
+                "acls": [],
             }
-            for (kind, name, pattern), acls in by_resource.items()
-        ],
-    }
+        resources[resource]["acls"].append(
+            {
+                "principal": acl.principal,
+                "host": acl.host,
+                "operation": acl.operation,
+                "permission_type": acl.permission,
+            }
+        )
+        if not number % _STEP:
+            yield
+    return {"error_message": "", "resources": list(resources.values())}
 
 
 def acl_filter(fields: Any) -> AclFilter:

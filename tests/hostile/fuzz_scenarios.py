@@ -1,0 +1,119 @@
+"""Requests that need others before them: a transaction with thousands of offsets, members of a group that read
+thousands of topics and not the same, thousands of ACLs.
+
+A scenario yields its requests one after the other. Each of them must be answered as any other request of the fuzzer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kafkabuf.protocol import messages
+from tests.hostile.fuzz_target import Case
+
+# A transactional id's present producer id and epoch. (-1, -1) before the first InitProducerId.
+Producer = Callable[[str], tuple[int, int]]
+Scenario = Callable[[random.Random, int, Producer], Iterator[Case]]
+
+_GROUP, _TOPIC, _TRANSACTION = "f-scenario", "f-many", "f-many-offsets"
+_MEMBERS = 100
+_LONGEST_NAME = 40
+# As many as the limit of items in a request allows.
+_ACLS = 19_990
+_ACLS_TO_CREATE = (10_000, _ACLS)
+
+
+def transaction(generator: random.Random, count: int, producer: Producer) -> Iterator[Case]:
+    """A transaction commits offsets of a topic with `count` partitions. Then the group is asked, and deleted."""
+    yield _create([(_TOPIC, count)])
+    yield _case(messages.INIT_PRODUCER_ID, 4, transactional_id=_TRANSACTION, transaction_timeout=60_000)
+    for version, committed in ((5, generator.random() < 0.5), (5, True)):
+        yield _case(messages.TXN_OFFSET_COMMIT, version, **_owner(producer), group_id=_GROUP, topics=_offsets(count))
+        yield _case(messages.END_TXN, version, **_owner(producer), committed=committed)
+    yield _case(messages.OFFSET_COMMIT, 8, group_id=_GROUP, topics=_offsets(count))
+    indexes: dict[str, Any] = {"name": _TOPIC, "partition_indexes": list(range(count))}
+    for topics in ([indexes], None):
+        yield _case(messages.OFFSET_FETCH, 7, group_id=_GROUP, topics=topics, require_stable=True)
+    if generator.random() < 0.5:
+        some = [{"partition_index": index} for index in range(0, count, 2)]
+        yield _case(messages.OFFSET_DELETE, 0, group_id=_GROUP, topics=[{"name": _TOPIC, "partitions": some}])
+    yield _case(messages.DELETE_GROUPS, 2, groups_names=[_GROUP])
+    yield _case(messages.DELETE_TOPICS, 5, topic_names=[_TOPIC], timeout=1000)
+
+
+def members(generator: random.Random, count: int, producer: Producer) -> Iterator[Case]:
+    """Members with different topics join while the topics do not exist yet. So only the last heartbeats cost much."""
+    group, assignor = f"{_GROUP}-{generator.randrange(1000)}", generator.choice(("uniform", "range"))
+    names = [f"s-{number:08d}" for number in range(count)]
+    chosen = [sorted(generator.sample(names, count * 4 // 5)) for _ in range(_MEMBERS)]
+    for number, topics in enumerate(chosen):
+        yield _join(group, number, topics, assignor)
+    yield _create([(name, 1) for name in names])
+    for number in (0, 1):
+        yield _join(group, _MEMBERS + number, chosen[number][::2], assignor)
+    read = [{"name": name, "partitions": [{"partition_index": 0}]} for name in names]
+    yield _case(messages.OFFSET_DELETE, 0, group_id=group, topics=read)
+    yield _case(messages.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[group], include_authorized_operations=True)
+    yield _case(messages.DELETE_TOPICS, 5, topic_names=names, timeout=1000)
+
+
+def _join(group: str, number: int, topics: Sequence[str], assignor: str) -> Case:
+    return _case(
+        messages.CONSUMER_GROUP_HEARTBEAT, 1, group_id=group, member_id=f"m{number}", member_epoch=0,
+        rebalance_timeout=60_000, subscribed_topic_names=topics, server_assignor=assignor, topic_partitions=[],
+    )  # fmt: skip
+
+
+def acls(generator: random.Random, count: int, producer: Producer) -> Iterator[Case]:
+    """Thousands of ACLs in one request."""
+    name = "a" * generator.choice((1, _LONGEST_NAME - 8))
+    for number in _ACLS_TO_CREATE:
+        creations = [
+            {"resource_type": 2, "resource_name": f"{name}{index:08d}", "resource_pattern_type": 3 + index % 2,
+             "principal": "User:u", "host": "*", "operation": 3, "permission_type": 3}
+            for index in range(number)
+        ]  # fmt: skip
+        yield _case(messages.CREATE_ACLS, generator.choice((1, 3)), creations=creations)
+    yield _case(messages.DESCRIBE_ACLS, 3, **_filter())
+    yield _case(messages.DELETE_ACLS, 3, filters=[{**_filter(), "operation": 99}] * _ACLS)
+    yield _case(messages.DELETE_ACLS, 3, filters=[{**_filter(), "principal_filter": "User:nobody"}] * 100)
+    yield _case(messages.DELETE_ACLS, 3, filters=[_filter()])
+
+
+def _filter() -> dict[str, Any]:
+    codes = dict.fromkeys(("resource_type_filter", "pattern_type_filter", "operation", "permission_type"), 1)
+    return {**codes, **dict.fromkeys(("resource_name_filter", "principal_filter", "host_filter"))}
+
+
+# By kind of world. Only "three" has an authorizer; its nodes share the groups, and the fuzzer asks one node.
+SCENARIOS: dict[str, tuple[Scenario, ...]] = {
+    "memory": (transaction, members),
+    "folder": (transaction, members),
+    "three": (acls,),
+}
+
+
+def _owner(producer: Producer) -> dict[str, Any]:
+    producer_id, epoch = producer(_TRANSACTION)
+    return {"transactional_id": _TRANSACTION, "producer_id": producer_id, "producer_epoch": epoch}
+
+
+def _offsets(count: int) -> list[dict[str, Any]]:
+    partitions = [
+        {"partition_index": index, "committed_offset": index, "committed_metadata": "m"} for index in range(count)
+    ]
+    return [{"name": _TOPIC, "partitions": partitions}]
+
+
+def _create(topics: Sequence[tuple[str, int]]) -> Case:
+    created: list[Mapping[str, Any]] = [
+        {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
+        for name, count in topics
+    ]
+    return _case(messages.CREATE_TOPICS, 7, topics=created, timeout=1000)
+
+
+def _case(key: int, version: int, **values: Any) -> Case:
+    return Case(messages.encode_request(key, version, 1, "fuzz", messages.build_request(key, version, **values)))
