@@ -47,9 +47,10 @@ def members(generator: random.Random, count: int, producer: Producer) -> Iterato
     """Members with different topics join while the topics do not exist yet. So only the last heartbeats cost much."""
     group, assignor = f"{_GROUP}-{generator.randrange(1000)}", generator.choice(("uniform", "range"))
     names = [f"s-{number:08d}" for number in range(count)]
-    chosen = [sorted(generator.sample(names, count * 4 // 5)) for _ in range(_MEMBERS)]
-    for number, topics in enumerate(chosen):
-        yield _join(group, number, topics, assignor)
+    chosen: list[list[str]] = []
+    for number in range(_MEMBERS):
+        chosen.append(sorted(generator.sample(names, count * 4 // 5)))
+        yield _join(group, number, chosen[-1], assignor)
     yield _create([(name, 1) for name in names])
     for number in (0, 1):
         yield _join(group, _MEMBERS + number, chosen[number][::2], assignor)
