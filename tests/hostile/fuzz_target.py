@@ -349,7 +349,7 @@ class Target:
         code = next((entry.error_code for entry in logged if entry.client_id != _PROBER), None)
         # As in Kafka, an ACL with ANY or MATCH, which are for filters, fails its request so.
         unknown = code == _UNKNOWN_SERVER_ERROR and case.api_key != messages.CREATE_ACLS
-        if unknown or (code == _KAFKA_STORAGE_ERROR and case.descriptors is None):
+        if code and (unknown or (code == _KAFKA_STORAGE_ERROR and case.descriptors is None)):
             raise FuzzError("error code", f"the response has the error {ErrorCode(code).name}")
         if case.expect:
             self._check_response(case, client)
