@@ -34,7 +34,15 @@ from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
 from kafkabuf.metadata.groups import GroupMetadata, Offsets
 from kafkabuf.metadata.metadata import TopicInfo
 from kafkabuf.partitioner import rule_named
-from kafkabuf.producer import TRANSACTIONAL_CHILD, KafkaProducer, config_of, described, registry_of, require_no_context
+from kafkabuf.producer import (
+    TRANSACTIONAL_CHILD,
+    KafkaProducer,
+    config_of,
+    described,
+    registry_of,
+    require_no_context,
+    schemas_of,
+)
 from kafkabuf.record_metadata import RecordMetadata
 
 if TYPE_CHECKING:
@@ -181,7 +189,8 @@ class AIOKafkaProducer(Generic[K, V]):
     ) -> None:
         self.config = config_of(config, settings)
         self._clock = clock or SystemClock()
-        registry_of(self.config, self._clock)  # raises ConfigError here, and not in start()
+        # Both raise ConfigError here, and not in start().
+        schemas_of(self.config, registry_of(self.config, self._clock), self._clock)
         self._check = check
         self._ssl_context = ssl_context
         self._loop: asyncio.AbstractEventLoop | None = None  # set while the producer is open
@@ -391,6 +400,8 @@ class AIOKafkaProducer(Generic[K, V]):
         topic, value, key, headers, partition, timestamp_ms = record
         await self._await_metadata(topic, partition, deadline)
         if self._detour:
+            if self._producer._lacks_schema(topic, key, value):
+                await self._in_thread(KafkaProducer._await_schemas, topic, key, value, self._seconds_until(deadline))
             key, value, headers, partition = self._producer.prepare(topic, key, value, headers, partition)
         slab = None
         while True:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kafkabuf.batches._batch import RecordFuture
     from kafkabuf.formats.plan import AnyFormat
     from kafkabuf.formats.registry import SchemaRegistry
+    from kafkabuf.formats.registry.serializing import TopicSchemas
     from kafkabuf.record_metadata import RecordMetadata
     from kafkabuf.typing import BytesLike, Options
 
@@ -119,6 +120,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         require_ssl_context(ssl_context)
         self._ssl_context = ssl_context
         self._registry = registry_of(c, self._clock)
+        schemas_of(c, self._registry, self._clock)  # raises ConfigError before anything opens
         self._start(check=check)
 
     def _start(self, *, check: bool = False) -> None:
@@ -136,7 +138,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self._running = self._runner(accumulator)
         self._thread = self._running.thread
         # Last: from here on other threads of a forked child may send.
-        self._open(accumulator, self.config, clock)
+        self._open(accumulator, self.config, clock, schemas_of(self.config, self._registry, clock))
         self._finalizer = weakref.finalize(self, self._running.abandon)
         self._finalizer.atexit = False  # at exit, sending/lifetime.py closes all producers together
         try:
@@ -462,6 +464,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         A `timeout` of 0 fails them at once. Afterwards close() closes interceptors, serializers and the partitioner. A
         second call waits again. In a callback close() returns at once, and the Sender ends after the remaining records.
 
+        A call in another thread that waits for the Schema Registry ends with ClosedError.
+
         A signal handler may call it. If the signal interrupted send_many() or send_arrow(), the records queued so far
         are sent; the interrupted call then raises ClosedError, with `rows_queued`. If the signal interrupted a call
         that the Sender waits for, close() returns at once too.
@@ -471,6 +475,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             self._begin_close()  # later calls in a forked child open nothing
             return
         self._begin_close()
+        if self._registry is not None:
+            self._registry.close("the producer is closed")
         self._finalizer.detach()
         if self._in_sender_thread() or self._interrupts_itself():
             self._running.finish(force=timeout == 0)
@@ -513,16 +519,18 @@ def registry_of(config: ProducerConfig, clock: Clock) -> SchemaRegistry | None:
     given = config.given_to_schema_registry()
     if not given:
         return None
-    from kafkabuf.formats.format import Format  # late, both: most producers have no registry
-    from kafkabuf.formats.registry import SchemaRegistry
+    from kafkabuf.formats.registry import SchemaRegistry  # late: most producers have no registry
 
-    for field, serializer in (("key", config.key_serializer), ("value", config.value_serializer)):
-        if isinstance(serializer, Format) and not serializer.prefix:
-            raise ConfigError(
-                f"{field}.serializer is a format without a prefix, and only send_arrow() asks the Schema Registry: "
-                f"give it the schema and the prefix of SchemaRegistry.resolve()"
-            )
     return SchemaRegistry(given, clock=clock)
+
+
+def schemas_of(config: ProducerConfig, registry: SchemaRegistry | None, clock: Clock) -> TopicSchemas | None:
+    """The serializers whose schemas the registry names; None: there are none. Raises ConfigError. Asks nobody."""
+    if registry is None:
+        return None
+    from kafkabuf.formats.registry.serializing import TopicSchemas  # late, as above
+
+    return TopicSchemas(config, registry, clock) or None
 
 
 def require_ssl_context(ssl_context: object) -> None:

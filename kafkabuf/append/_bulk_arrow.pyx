@@ -23,7 +23,7 @@ from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._accumulator cimport TopicQueues
 from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, RowEncoder, describe, new_encoder
 
-from kafkabuf.errors import ConfigError, InvalidTopicError, KafkaError
+from kafkabuf.errors import ConfigError, InvalidTopicError
 
 kb_crc32_init()
 
@@ -311,7 +311,7 @@ def append_arrow(ProducerCore producer not None, report, data, topic, formats=No
         if topic is not None:
             walker.use_topic(producer.topic_of(topic, &walker.waited))
         visit_arrays(data, append_array, walker, "send_arrow")
-    except KafkaError as error:
+    except BaseException as error:  # KeyboardInterrupt, too: a wait may have raised it
         error.rows_queued = report.rows
         error.report = report
         raise

@@ -21,6 +21,8 @@ cdef class SequenceWalker(Walker):
     # Both return whether the record was appended; False: it was left out as too large.
     cdef bint append_prepared(
         self, object value, object key, object headers, object partition, object timestamp) except -1
+    # For a record whose schema the producer does not know.
+    cdef int await_schemas(self, object key, object value) except -1
     cdef bint append_held(self, int32_t wanted) except -1
     # The number of a partition that exists.
     cdef int32_t wanted_partition(self, object partition) except -2

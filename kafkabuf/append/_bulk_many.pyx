@@ -14,7 +14,7 @@ from kafkabuf.append._bulk cimport BAD_PARTITION, END, RAISED, Segment, Stop, Wa
 from kafkabuf.append._producer cimport ProducerCore, checked_timestamp, partition_number
 from kafkabuf.batches._batch cimport Batch, new_future
 
-from kafkabuf.errors import InvalidPartitionsError, InvalidTimestampError, KafkaError, SerializationError
+from kafkabuf.errors import InvalidPartitionsError, InvalidTimestampError, SerializationError
 from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
 
 kb_crc32_init()
@@ -75,6 +75,8 @@ cdef class SequenceWalker(Walker):
         cdef bint appended
         if self.producer.detour:
             self.producer.check_still_open(self.accumulator)
+            if self.producer.schemas is not None and self.producer.lacks_schema(self.topic.name, key, value):
+                self.await_schemas(key, value)
             key, value, headers, partition = self.producer.prepared(self.topic, key, value, headers, partition)
         r.timestamp = self.now if timestamp is None else checked_timestamp(timestamp)
         if partition is not None:
@@ -86,6 +88,13 @@ cdef class SequenceWalker(Walker):
         finally:
             release_held(&held)
         return appended
+
+    cdef int await_schemas(self, object key, object value) except -1:
+        self.give_back_all()  # no batch may be claimed during the wait
+        self.producer.await_schemas(self.topic.name, key, value, &self.waited)
+        self.producer.check_still_open(self.accumulator)
+        self.use_topic(self.topic)
+        return 0
 
     cdef bint append_held(self, int32_t wanted) except -1:
         cdef Stop stop = END
@@ -161,7 +170,7 @@ def append_many(ProducerCore producer not None, report, topic, values, keys, hea
         walker.values = values_column
         walker.keys, walker.headers, walker.wanted_partitions, walker.timestamps = other_columns
         walker.append_rows(count, walker.timestamps is not None or walker.interceptors is not None)
-    except KafkaError as error:
+    except BaseException as error:  # KeyboardInterrupt, too: a wait may have raised it
         error.rows_queued = report.rows
         error.report = report
         raise

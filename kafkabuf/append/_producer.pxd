@@ -25,6 +25,10 @@ cdef class ProducerCore:
     cdef bint system_clock              # timestamps come straight from the kernel's clock
     cdef object key_serializer, value_serializer    # called with (data), or None
     cdef bint key_by_topic, value_by_topic          # called with (topic, headers, data) instead
+    # {topic: (serializer, header or None, when it is stale)} of a format whose schema a registry names, or None. With
+    # it the serializer above is None. `schemas` fills both: formats/registry/serializing.py.
+    cdef dict key_by_schema, value_by_schema
+    cdef object schemas
     cdef object partitioner             # callable(topic, key, value, partitions), or None
     cdef readonly object interceptors   # interceptors.Interceptors, or None
     cdef bint takes_opaque              # on_acknowledged is set
@@ -48,6 +52,10 @@ cdef class ProducerCore:
     # Calls the user's serializers and partitioner. Returns key and value as bytes-like objects, headers and partition.
     # Raises SerializationError, InvalidPartitionsError.
     cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition)
+    # Whether await_schemas() must come before prepared(). A null needs no schema.
+    cdef bint lacks_schema(self, str topic, object key, object value) except -1
+    # Asks the Schema Registry, and adds the seconds of that wait to `waited`. Raises its errors.
+    cdef int await_schemas(self, str topic, object key, object value, double* waited) except -1
     cdef object partition_by(self, TopicQueues topic, object key, object value)
     cdef RecordFuture send_intercepted(self, object record, object callback, object opaque)
     # Raises ConfigError for settings that send_arrow does not support.
@@ -80,5 +88,7 @@ cdef class ProducerCore:
     # _open_in_child() -> None: open the producer anew in a forked child, or raise. Only for a class that calls _disown
     # _await_topic(name: str) -> TopicQueues: the queues of a topic not used before; waits for metadata, up to
     #     max.block.ms. Raises TimeoutError
+    # _in_sender_thread() -> bool: whether the Sender's thread calls, which must not wait. Only for a producer with
+    #     `schemas`
     # _await_partition(name: str, partition: int, timeout: float) -> None: the topic does not have the partition yet:
     #     wait for newer metadata, up to `timeout` seconds

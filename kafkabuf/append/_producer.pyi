@@ -17,7 +17,9 @@ class ProducerCore:
     records_sent: int
     detour: bool
     interceptors: Interceptors | None
-    def _open(self, accumulator: AccumulatorCore, config: ProducerConfig, clock: Clock) -> None: ...
+    def _open(
+        self, accumulator: AccumulatorCore, config: ProducerConfig, clock: Clock, schemas: Any = None
+    ) -> None: ...
     def _begin_close(self, because: str = ...) -> None: ...
     def check_open(self) -> int:
         """Raises ClosedError unless records can be sent. In a forked child it opens a producer of the child's own."""
@@ -26,6 +28,8 @@ class ProducerCore:
     def prepare(
         self, topic: str, key: Any, value: Any, headers: Headers | None, partition: int | None
     ) -> tuple[Any, Any, Headers | None, int | None]: ...
+    def _lacks_schema(self, topic: str, key: Any, value: Any) -> bool: ...
+    def _await_schemas(self, topic: str, key: Any, value: Any, timeout: float) -> None: ...
     def send(
         self,
         topic: str,

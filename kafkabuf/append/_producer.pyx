@@ -51,21 +51,25 @@ cdef class ProducerCore:
         self.closing = self.detour = True  # until _open: an object whose __init__ did not run has no accumulator
         self.last_name = NO_NAME
 
-    def _open(self, AccumulatorCore accumulator not None, config, clock):
+    def _open(self, AccumulatorCore accumulator not None, config, clock, schemas=None):
         self.last_name = NO_NAME
         self.last_topic = None
         self.accumulator = accumulator
         self.clock = clock
         self.system_clock = type(clock) is SystemClock
-        self.key_serializer, self.key_by_topic = serialize_with(config.key_serializer, "key")
-        self.value_serializer, self.value_by_topic = serialize_with(config.value_serializer, "value")
+        self.schemas = schemas
+        self.key_by_schema, self.value_by_schema = (None, None) if schemas is None else (schemas.key, schemas.value)
+        self.key_serializer, self.key_by_topic = serialize_with(
+            None if self.key_by_schema is not None else config.key_serializer, "key")
+        self.value_serializer, self.value_by_topic = serialize_with(
+            None if self.value_by_schema is not None else config.value_serializer, "value")
         self.partitioner = partitioner_of(config.partitioner_class)
         self.interceptors = Interceptors(config) if config.interceptor_classes else None
         self.max_request_size = min(<int64_t>config.max_request_size, <int64_t>LARGEST_BATCH)
         self.max_block = config.max_block_ms / 1000
         self.key_rule = <KeyRule><int>key_rule_of(config.partitioner_class, config.partitioner_ignore_keys)
         self.detour = not (self.key_serializer is None and self.value_serializer is None and self.partitioner is None
-                           and self.interceptors is None)
+                           and self.interceptors is None and schemas is None)
         self.takes_opaque = config.on_acknowledged is not None
         self.closing = self.disowned = False
 
@@ -120,6 +124,9 @@ cdef class ProducerCore:
             record = ProducerRecord(topic, value, key, pairs_of(headers), partition, timestamp_ms)
             return self.send_intercepted(record, callback, opaque)
         queues = self.topic_of(topic, &waited)
+        if self.schemas is not None and self.lacks_schema(queues.name, key, value):
+            self.await_schemas(queues.name, key, value, &waited)
+            self.check_still_open(begun)
         key, value, headers, partition = self.prepared(queues, key, value, headers, partition)
         self.check_still_open(begun)  # a serializer or partitioner may have closed the producer, or forked
         return self.queue_record(topic, value, key, headers, partition, timestamp_ms, callback, opaque, waited)
@@ -208,13 +215,46 @@ cdef class ProducerCore:
         self.check_open()
         return self.prepared(self.topic_of(topic, &waited), key, value, headers, partition)
 
+    def _lacks_schema(self, str topic not None, key, value):
+        """For AIOKafkaProducer: whether _await_schemas() must come before prepare()."""
+        return self.lacks_schema(topic, key, value)
+
+    def _await_schemas(self, str topic not None, key, value, double timeout):
+        """For AIOKafkaProducer: ask the Schema Registry, for up to `timeout` seconds."""
+        cdef double waited = max(self.max_block - timeout, 0.0)
+        self.check_open()
+        self.await_schemas(topic, key, value, &waited)
+
+    cdef bint lacks_schema(self, str topic, object key, object value) except -1:
+        return (key is not None and is_stale(self, self.key_by_schema, topic)
+                or value is not None and is_stale(self, self.value_by_schema, topic))
+
+    cdef int await_schemas(self, str topic, object key, object value, double* waited) except -1:
+        cdef double started
+        for field, data, by_schema in (("key", key, self.key_by_schema), ("value", value, self.value_by_schema)):
+            if data is not None and is_stale(self, by_schema, topic):
+                started = self.clock.monotonic()
+                self.schemas.resolve(field, topic, max(self.max_block - waited[0], 0.0), not self._in_sender_thread())
+                waited[0] += <double>self.clock.monotonic() - started
+        return 0
+
     cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition):
         if self.key_by_topic or self.value_by_topic:
             headers = pairs_of(headers)  # a list, to which a serializer may add
         if self.key_serializer is not None:
             key = serialized(self.key_serializer, self.key_by_topic, topic.name, headers, key, "key")
+        elif self.key_by_schema is not None and key is not None:
+            serializer, header, _ = self.key_by_schema[topic.name]
+            key = serialized(serializer, False, None, None, key, "key")
+            if header is not None:
+                headers = [*pairs_of(headers), header]
         if self.value_serializer is not None:
             value = serialized(self.value_serializer, self.value_by_topic, topic.name, headers, value, "value")
+        elif self.value_by_schema is not None and value is not None:
+            serializer, header, _ = self.value_by_schema[topic.name]
+            value = serialized(serializer, False, None, None, value, "value")
+            if header is not None:
+                headers = [*pairs_of(headers), header]
         if partition is None and self.partitioner is not None:
             partition = self.partition_by(topic, key, value)
         return key, value, headers, partition
@@ -249,6 +289,7 @@ cdef class ProducerCore:
 
     cdef int check_takes_columns(self) except -1:
         for name, user_object in (("key.serializer", self.key_serializer), ("value.serializer", self.value_serializer),
+                                  ("key.serializer", self.key_by_schema), ("value.serializer", self.value_by_schema),
                                   ("partitioner.class", self.partitioner), ("interceptor.classes", self.interceptors)):
             if user_object is not None:
                 raise ConfigError(f"send_arrow sends the bytes of the columns as they are and cannot apply {name}: use "
@@ -354,6 +395,14 @@ cdef kb_quick quick_send
 replace_way_in(
     &quick_send, ProducerCore, b"send",
     ("topic", "value", "key", "headers", "partition", "timestamp_ms", "callback", "opaque"), send_quickly)
+
+
+cdef bint is_stale(ProducerCore producer, dict by_schema, str topic) except -1:
+    cdef tuple found
+    if by_schema is None:
+        return False
+    found = by_schema.get(topic)
+    return found is None or producer.now_ms() >= <double>found[2]
 
 
 cdef int64_t whole_number(object number) except? -1:

@@ -16,7 +16,7 @@ def test_examples_run() -> None:
     with running(FakeRegistry()) as fake, EmbeddedCluster(brokers=1) as cluster:
         here = examples.replace("http://localhost:8081", fake.url).replace("localhost:9092", cluster.bootstrap_servers)
         exec(here, {})
-        assert len(fake.seen) == 3
+        assert len(fake.seen) == 4
         assert [(message.value or b"")[:5] for message in cluster.messages("flights")] == [b"\0\0\0\0\x64"] * 2
 
 

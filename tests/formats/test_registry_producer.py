@@ -178,15 +178,6 @@ def test_refusal_reaches_the_task(cluster: EmbeddedCluster, fake: FakeRegistry) 
     asyncio.run(test())
 
 
-@pytest.mark.parametrize("field", ["key", "value"])
-@pytest.mark.parametrize("producer", [KafkaProducer, AIOKafkaProducer])
-def test_serializer_without_prefix_is_refused_beside_a_registry(
-    cluster: EmbeddedCluster, fake: FakeRegistry, producer: Any, field: str
-) -> None:
-    with pytest.raises(ConfigError, match=f"{field}.serializer is a format without a prefix"):
-        producer(settings_of(cluster, fake), **{f"{field}_serializer": Avro(RECORD)})
-
-
 def test_serializer_with_the_prefix_of_a_registry_writes_it(cluster: EmbeddedCluster, fake: FakeRegistry) -> None:
     with KafkaProducer(settings_of(cluster, fake), value_serializer=Avro(RECORD, prefix=b"\0\0\0\0\x64")) as producer:
         producer.send("prefixed", {"a": 1}).result(10)

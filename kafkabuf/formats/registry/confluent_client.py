@@ -13,6 +13,7 @@ from kafkabuf.config.schema_registry import Address
 from kafkabuf.errors import KafkaError, NetworkError, printable
 from kafkabuf.extras import needs
 from kafkabuf.formats.registry import http_request, rest_client
+from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.schemas import Registered, Schema, registered_in, schema_in
 from kafkabuf.formats.registry.settings import RegistrySettings
 
@@ -36,7 +37,10 @@ def usable(settings: RegistrySettings) -> bool:
 class ConfluentSession:
     """Requests to one URL of the registry, within `seconds` together; errors as those of RestSession."""
 
-    def __init__(self, settings: RegistrySettings, address: Address, token: str | None, seconds: float) -> None:
+    def __init__(
+        self, settings: RegistrySettings, address: Address, token: str | None, seconds: float, closing: Closing
+    ) -> None:
+        self._closing = closing
         self._settings = settings
         self._address = address
         self._token = token
@@ -86,7 +90,7 @@ class ConfluentSession:
             raise explained  # outside the except: the error above may show credentials, and must not be its context
 
         # Nothing can end its thread from outside. The time-out of each read does, unless the response comes in pieces.
-        return http_request.within(seconds, call, lambda: None, name)
+        return http_request.within(seconds, call, lambda: None, name, self._closing)
 
     def _conf(self, seconds: float) -> dict[str, Any]:
         settings = self._settings

@@ -19,6 +19,7 @@ from typing import NamedTuple, NoReturn, Protocol, TypeVar
 from kafkabuf.config.schema_registry import Address, parse_url
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError, printable
+from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.network.background import BackgroundCall
 
 LARGEST_BODY = 16 * 1024 * 1024
@@ -67,16 +68,17 @@ def basic(user: str) -> str:
     return "Basic " + base64.b64encode(user.encode()).decode()
 
 
-def within(seconds: float, call: Callable[[], T], abandon: Callable[[], None], name: str) -> T:
+def within(seconds: float, call: Callable[[], T], abandon: Callable[[], None], name: str, closing: Closing) -> T:
     """The result of a call that may take so long. After it, or on Ctrl-C, `abandon` makes the call's thread end.
 
     The call runs in a thread of its own: neither a lookup of a host name nor a response in small pieces can be bounded
-    otherwise. Raises NetworkError after the time.
+    otherwise. Raises NetworkError after the time, and ClosedError at `closing`.
     """
     ended = threading.Event()
     running = BackgroundCall(call, ended.set, "kafkabuf-schema-registry")
     try:
-        in_time = ended.wait(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+        with closing.waking(ended.set):
+            in_time = ended.wait(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
     except BaseException:
         abandon()
         raise
@@ -86,7 +88,7 @@ def within(seconds: float, call: Callable[[], T], abandon: Callable[[], None], n
     return running.result()
 
 
-def send(request: Request, settings: HttpSettings, seconds: float) -> Response:
+def send(request: Request, settings: HttpSettings, seconds: float, closing: Closing) -> Response:
     """Send a request and read the response, whatever its status. Raises NetworkError, SslAuthenticationError.
 
     Raises ConfigError for a file of the ssl settings that is not readable, or a credential that no header may have.
@@ -113,7 +115,7 @@ def send(request: Request, settings: HttpSettings, seconds: float) -> Response:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)  # close() would not wake the thread that reads
 
-    return within(seconds, exchange, abandon, str(request.address))
+    return within(seconds, exchange, abandon, str(request.address), closing)
 
 
 def explained(error: Exception, name: str) -> KafkaError:

@@ -19,6 +19,7 @@ from kafkabuf.config.schema_registry import FRAMINGS
 from kafkabuf.errors import ConfigError, SchemaRegistryError, SerializationError
 from kafkabuf.formats.registry import avro_compatibility, framing
 from kafkabuf.formats.registry.cache import ResponseCache
+from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.requests import Deadline, Requests
 from kafkabuf.formats.registry.schemas import KINDS, Registered, Schema, SchemaReference
 from kafkabuf.formats.registry.settings import RegistrySettings, check_choice
@@ -80,13 +81,14 @@ class SchemaRegistry:
         self._client = client
         self._clock = clock or SystemClock()
         ttl = self.settings.latest_cache_ttl_sec
-        self._lifetime = _FOR_EVER if ttl == -1 else float(ttl)
+        self.lifetime = _FOR_EVER if ttl == -1 else float(ttl)  # seconds for which a response about a subject serves
         self._begin()
 
     def _begin(self) -> None:
         settings = self.settings
         self._process = os.getpid()
-        self._requests = Requests(settings, self._client, self._clock)
+        self._closing = Closing()
+        self._requests = Requests(settings, self._client, self._clock, self._closing)
         self._cache = ResponseCache(settings.cache_capacity, settings.retries_max_wait_ms / 1000, self._clock)
 
     def _deadline(self, timeout: float) -> Deadline:
@@ -94,6 +96,12 @@ class SchemaRegistry:
         if self._process != os.getpid():  # a forked child: another thread may have held a lock at the fork
             self._begin()
         return self._requests.deadline(timeout)
+
+    def close(self, because: str = "the Schema Registry's client is closed") -> None:
+        """End the calls that wait, from any thread: they raise ClosedError. Later calls raise it instead of a wait."""
+        if self._process != os.getpid():
+            self._begin()
+        self._closing.close(because)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.settings, self._client)
@@ -210,7 +218,7 @@ class SchemaRegistry:
         return self._cache.get(
             ("registered", subject, given, choice.normalize),
             lambda: self._requests.ask(lambda at: at.register(subject, given, choice.normalize), deadline),
-            self._lifetime,
+            self.lifetime,
         )
 
     def _lookup(
@@ -219,7 +227,7 @@ class SchemaRegistry:
         return self._cache.get(
             ("lookup", subject, schema, normalize, deleted),
             lambda: self._requests.ask(lambda at: at.lookup(subject, schema, normalize, deleted), deadline),
-            self._lifetime,
+            self.lifetime,
         )
 
     def _version(self, subject: str, version: int | None, deadline: Deadline) -> Registered:
@@ -227,7 +235,7 @@ class SchemaRegistry:
         return self._cache.get(
             ("version", subject, version),
             lambda: self._requests.ask(lambda at: at.version(subject, version), deadline),
-            self._lifetime,
+            self.lifetime,
         )
 
     def _by_id(self, schema_id: int, subject: str | None, deadline: Deadline) -> Schema:

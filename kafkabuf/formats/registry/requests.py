@@ -10,6 +10,7 @@ from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.clock import Clock
 from kafkabuf.config.schema_registry import Address
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SchemaRegistryError, TimeoutError
+from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.confluent_client import ConfluentSession, usable
 from kafkabuf.formats.registry.rest_client import RestSession
 from kafkabuf.formats.registry.schemas import Registered, Schema
@@ -44,13 +45,14 @@ class Requests:
     The URL that answered last is stale as soon as it does not answer. The next one is then tried in the same call.
     """
 
-    def __init__(self, settings: RegistrySettings, client: str, clock: Clock) -> None:
+    def __init__(self, settings: RegistrySettings, client: str, clock: Clock, closing: Closing) -> None:
         if client not in CLIENTS:
             raise ConfigError(f"client must be {', '.join(CLIENTS)}, found {client!r}")
         self._settings = settings
         self._client = client
         self._clock = clock
-        self._tokens = TokenSource(settings, clock)
+        self._closing = closing
+        self._tokens = TokenSource(settings, clock, closing)
         self._backoff = ExponentialBackoff(settings.retries_wait_ms, settings.retries_max_wait_ms)
         self._first = 0  # the index of the URL that answered last
 
@@ -107,7 +109,7 @@ class Requests:
 
     def _session(self, address: Address, token: str | None, seconds: float) -> Session:
         theirs = self._client == "confluent" or (self._client == "auto" and usable(self._settings))
-        return (ConfluentSession if theirs else RestSession)(self._settings, address, token, seconds)
+        return (ConfluentSession if theirs else RestSession)(self._settings, address, token, seconds, self._closing)
 
     def _struck(self, error: KafkaError) -> KafkaError:
         error.args = (self._settings.struck(str(error)),)
@@ -117,6 +119,7 @@ class Requests:
         return deadline.at - self._clock.monotonic()
 
     def _wait(self, seconds: float) -> None:
-        never_free = threading.Lock()
+        never_free = threading.Lock()  # but for close()
         never_free.acquire()
-        self._clock.wait(never_free, seconds)
+        with self._closing.waking(never_free.release):
+            self._clock.wait(never_free, seconds)

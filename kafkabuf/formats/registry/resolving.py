@@ -19,13 +19,14 @@ def resolve_format(
     format: Format,
     topic: str,
     field: Literal["key", "value"],
-    columns: Source,
+    columns: Source | None,
     timeout: float,
 ) -> ResolvedFormat:
     """The format to encode the keys or values of a topic with: it has the registry's schema, and its prefix.
 
     The registry registers the format's schema, or the schema that is derived from the columns. With
-    `use.latest.version` or `use.schema.id` the registry's schema is used, and none is derived.
+    `use.latest.version` or `use.schema.id` the registry's schema is used, and none is derived. `columns` is None for a
+    format that encodes objects: it has a schema, or the settings name one.
 
     Asks nobody while the registry's responses are remembered, and takes at most `timeout` seconds. Raises as
     SchemaRegistry.resolve() does, also SerializationError for columns that do not fit, and ConfigError for a format
@@ -37,7 +38,7 @@ def resolve_format(
             "prefix out, or schema.registry.url"
         )
     schema = format.schema
-    if not registry.names_schema:
+    if columns is not None and not registry.names_schema:
         # Columns that do not fit leave nothing in the registry.
         format.program(columns)
         schema = format.schema_text(columns)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from kafkabuf.config.schema_registry import Address
 from kafkabuf.errors import SchemaRegistryError, printable
 from kafkabuf.formats.registry import http_request
+from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.http_request import LARGEST_BODY, Request, Response
 from kafkabuf.formats.registry.schemas import Registered, Schema, registered_in, schema_in
 from kafkabuf.formats.registry.settings import RegistrySettings
@@ -44,7 +45,10 @@ class RestSession:
     Each raises NetworkError, SslAuthenticationError, or SchemaRegistryError for a response that is not 2xx.
     """
 
-    def __init__(self, settings: RegistrySettings, address: Address, token: str | None, seconds: float) -> None:
+    def __init__(
+        self, settings: RegistrySettings, address: Address, token: str | None, seconds: float, closing: Closing
+    ) -> None:
+        self._closing = closing
         self._settings = settings
         self._address = address
         self._seconds = seconds
@@ -80,7 +84,7 @@ class RestSession:
         if body is not None:
             headers, data = headers | {"Content-Type": _CONTENT}, json.dumps(body).encode()
         request = Request(self._address, "GET" if body is None else "POST", path, headers, data)
-        response = http_request.send(request, self._settings, self._seconds)
+        response = http_request.send(request, self._settings, self._seconds, self._closing)
         name = str(self._address)
         if not 200 <= response.status < 300:
             raise _refusal(name, response)

@@ -11,6 +11,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.config.schema_registry import parse_url
 from kafkabuf.errors import AuthenticationError, NetworkError
 from kafkabuf.formats.registry import http_request
+from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.http_request import Request
 from kafkabuf.formats.registry.settings import TOKEN, RegistrySettings
 from kafkabuf.network.token_endpoint import is_retriable
@@ -25,7 +26,8 @@ class TokenSource:
     its status 401 the caller calls `drop`.
     """
 
-    def __init__(self, settings: RegistrySettings, clock: Clock) -> None:
+    def __init__(self, settings: RegistrySettings, clock: Clock, closing: Closing) -> None:
+        self._closing = closing
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()
@@ -68,7 +70,7 @@ class TokenSource:
             "Accept": "application/json",
         }
         body = urlencode({"grant_type": "client_credentials"} | scope).encode()
-        response = http_request.send(Request(address, "POST", "", headers, body), settings, seconds)
+        response = http_request.send(Request(address, "POST", "", headers, body), settings, seconds, self._closing)
         name = f"token endpoint {address}"
         if is_retriable(response.status):
             raise NetworkError(f"{name}: status {response.status}")
