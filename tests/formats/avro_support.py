@@ -211,17 +211,52 @@ leaves = st.one_of(
     _fixeds(),
     _enums(),
 )
-columns = st.recursive(
-    leaves, lambda items: st.one_of(_nullables(items), _lists(items), _maps(items), _records(items)), max_leaves=8
-)
+
+
+def nested(leaves: st.SearchStrategy[Drawn]) -> st.SearchStrategy[Drawn]:
+    """Columns of such leaves, and nullable columns, lists, maps and records of them."""
+    return st.recursive(
+        leaves, lambda items: st.one_of(_nullables(items), _lists(items), _maps(items), _records(items)), max_leaves=8
+    )
+
+
+columns = nested(leaves)
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[Drawn, list[Any], pa.RecordBatch]:
+def tables(draw: st.DrawFn, columns: st.SearchStrategy[Drawn] = columns) -> tuple[Drawn, list[Any], pa.RecordBatch]:
     """A record of columns, rows of values, and the Arrow data that has them."""
     whole = record(draw, draw(st.lists(columns, min_size=1, max_size=5)))
     rows = draw(st.lists(whole.values, min_size=1, max_size=6))
     return whole, rows, pa.RecordBatch.from_struct_array(pa.array(rows, whole.arrow))
+
+
+@st.composite
+def _decimal_columns(draw: st.DrawFn) -> Drawn:
+    precision = draw(st.integers(1, 76))
+    scale = draw(st.integers(0, precision))
+    avro: Schema = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+    if draw(st.booleans()):
+        avro |= {"type": "fixed", "name": _name("D"), "size": (10**precision).bit_length() // 8 + 1}
+    arrow = pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+    return Drawn(arrow, avro, decimals(precision, scale))
+
+
+@st.composite
+def _uuid_columns(draw: st.DrawFn) -> Drawn:
+    if draw(st.booleans()):
+        return Drawn(pa.string(), _logical("string", "uuid"), st.uuids().map(str))
+    fixed = {"type": "fixed", "name": _name("U"), "size": 16, "logicalType": "uuid"}
+    avro = draw(st.sampled_from([_logical("string", "uuid"), fixed]))
+    return Drawn(pa.binary(16), avro, st.uuids().map(lambda value: value.bytes))
+
+
+@st.composite
+def _duration_columns(draw: st.DrawFn) -> Drawn:
+    avro = {"type": "fixed", "name": _name("T"), "size": 12, "logicalType": "duration"}
+    factor = {"ms": 1, "us": 10**3, "ns": 10**6}[unit := draw(st.sampled_from(["ms", "us", "ns"]))]
+    values = st.integers(0, 2**32 - 1).map(lambda number: number * factor)
+    return Drawn(pa.duration(unit), avro, values, lambda value: value // factor)
 
 
 def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
@@ -232,4 +267,9 @@ def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     )
 
 
-__all__ = ["Drawn", "columns", "decimals", "leaves", "read", "record", "tables", "written"]
+# Of these fastavro takes other values than numbers and bytes.
+logical_leaves = st.one_of(_decimal_columns(), _uuid_columns(), _duration_columns())
+
+__all__ = [
+    "Drawn", "columns", "decimals", "leaves", "logical_leaves", "nested", "read", "record", "tables", "written",
+]  # fmt: skip

@@ -44,7 +44,7 @@ def _unions(draw: st.DrawFn, depth: int) -> tuple[Schema, st.SearchStrategy[Any]
     values = [st.none(), *(_PRIMITIVES[kind] for kind in kinds)]
     for number in range(draw(st.integers(0, 3))):
         letter = string.ascii_letters[number]
-        fields = {f"{letter}{i}": draw(_schemas(depth - 1)) for i in range(draw(st.integers(1, 3)))}
+        fields = {f"{letter}{i}": draw(schemas(depth - 1)) for i in range(draw(st.integers(1, 3)))}
         branches.append(_record(draw, {name: schema for name, (schema, _) in fields.items()}))
         values.append(st.fixed_dictionaries({name: value for name, (_, value) in fields.items()}))
     order = draw(st.permutations(branches))
@@ -62,23 +62,23 @@ def _record(draw: st.DrawFn, fields: dict[str, Schema]) -> Schema:
 
 
 @st.composite
-def _schemas(draw: st.DrawFn, depth: int = 2) -> tuple[Schema, st.SearchStrategy[Any]]:
+def schemas(draw: st.DrawFn, depth: int = 2) -> tuple[Schema, st.SearchStrategy[Any]]:
     kind = draw(st.sampled_from([*_PRIMITIVES, *(["array", "map", "union", "record"] if depth else [])]))
     if kind == "union":
         return draw(_unions(depth))
     if kind in _PRIMITIVES:
         return kind, _PRIMITIVES[kind]
     if kind == "record":
-        fields = {f"f{number}": draw(_schemas(depth - 1)) for number in range(draw(st.integers(0, 4)))}
+        fields = {f"f{number}": draw(schemas(depth - 1)) for number in range(draw(st.integers(0, 4)))}
         schema = _record(draw, {name: schema for name, (schema, _) in fields.items()})
         return schema, st.fixed_dictionaries({name: value for name, (_, value) in fields.items()})
-    items, value = draw(_schemas(depth - 1))
+    items, value = draw(schemas(depth - 1))
     if kind == "array":
         return {"type": "array", "items": items}, st.lists(value, max_size=4)
     return {"type": "map", "values": items}, st.dictionaries(st.text(max_size=5), value, max_size=4)
 
 
-@given(_schemas(), st.data())
+@given(schemas(), st.data())
 @settings(max_examples=effort(150), deadline=None)
 def test_any_object_becomes_the_bytes_that_fastavro_writes(
     drawn: tuple[Schema, st.SearchStrategy[Any]], data: st.DataObject
