@@ -17,6 +17,7 @@ _COMMANDS = {
     "demo": "kafkabuf.cli.demo",
     "perf": "kafkabuf.cli.perf",
     "ping": "kafkabuf.cli.ping",
+    "produce": "kafkabuf.cli.produce",
     "spark": "kafkabuf.cli.spark",
 }
 

@@ -53,6 +53,21 @@ _NEEDED = (
     "ssl.",
     "transaction.timeout.ms",
 )
+# What a command that sends records takes from the file besides. Serializers and interceptors are classes of the program
+# that the file was written for.
+OF_SENDING = (
+    "acks",
+    "batch.size",
+    "buffer.memory",
+    "compression.",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "linger.ms",
+    "max.in.flight.requests.per.connection",
+    "max.request.size",
+    "retries",
+    "schema.registry.",
+)
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
 _SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*([ \t\f]*[=:][ \t\f]*|[ \t\f]+)")
@@ -87,15 +102,21 @@ def connection_options(command: Command) -> Command:
 
 
 def config_of(
-    bootstrap_servers: str | None, command_config: Path | None, properties: tuple[str, ...]
+    bootstrap_servers: str | None,
+    command_config: Path | None,
+    properties: tuple[str, ...],
+    wanted: tuple[str, ...] = (),
 ) -> ProducerConfig:
-    """The settings of the connection. Raises click.UsageError where the user has to correct an option."""
+    """The settings of the connection, and those of the file that begin with a `wanted` prefix.
+
+    Raises click.UsageError where the user has to correct an option.
+    """
     from kafkabuf.config import ProducerConfig
 
     given = _given(properties)
     if bootstrap_servers is not None:
         given["bootstrap.servers"] = bootstrap_servers
-    in_file = {} if command_config is None else _needed(read_properties(decoded(command_config.read_bytes())))
+    in_file = {} if command_config is None else _needed(read_properties(decoded(command_config.read_bytes())), wanted)
     settings = {"max.block.ms": _MAX_BLOCK_MS, **in_file, **given}
     if "bootstrap.servers" not in settings:
         raise click.UsageError("name the cluster: --bootstrap-servers HOST:PORT,...")
@@ -115,14 +136,14 @@ def _given(properties: tuple[str, ...]) -> dict[str, str]:
     return given
 
 
-def _needed(settings: Mapping[str, str]) -> dict[str, str]:
+def _needed(settings: Mapping[str, str], wanted: tuple[str, ...]) -> dict[str, str]:
     """Without settings that the commands have no use for: producers, consumers and tools may share the file."""
     from kafkabuf.config import ProducerConfig
 
     needed = {
         name: value
         for name, value in settings.items()
-        if name.startswith(_NEEDED) and name.replace(".", "_") in ProducerConfig.model_fields
+        if name.startswith((*_NEEDED, *wanted)) and name.replace(".", "_") in ProducerConfig.model_fields
     }
     ignored = sorted(settings.keys() - needed.keys())
     if ignored:

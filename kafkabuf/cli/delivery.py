@@ -1,0 +1,177 @@
+"""Sends the blocks of an input in order, and follows what becomes of them, for `kafkabuf produce`.
+
+A bounded number of blocks wait for their acknowledgements. A line that is no record, or that Kafka refuses, ends the
+run, is left out, or goes to a file. An error that is not of a record, such as a missing right, always ends the run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import click
+
+from kafkabuf.cli.input_records import Records, Refused
+from kafkabuf.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaError,
+    RecordTooLargeError,
+    RefusedWithOthersError,
+)
+
+if TYPE_CHECKING:
+    from kafkabuf.append.report import BulkReport
+
+# A faulty record has these errors, wherever it is sent.
+_OF_RECORDS = (InvalidRecordError, InvalidTimestampError, RecordTooLargeError)
+_MAX_BLOCKS = 64
+_MAX_NOTES = 10
+
+
+class StoppedError(Exception):
+    """The run ends at a line: the text says at which one, and why."""
+
+
+class _Pending(NamedTuple):
+    report: BulkReport | None
+    lines: Sequence[int]
+    raw: Sequence[bytes] | None
+    end: int
+
+
+class Refusals:
+    """What becomes of lines that are no records: `on_error` is stop or skip, or dead-letter where there is a file."""
+
+    def __init__(self, on_error: str, dead_letters: BinaryIO | None) -> None:
+        self.count = 0
+        self.stops = on_error == "stop"
+        self.dead_letters = dead_letters
+
+    def take(self, refused: Refused) -> None:
+        """Raises StoppedError if the run ends here."""
+        if self.stops:
+            raise StoppedError(f"line {refused.line}: {refused.reason}")
+        self.note(refused.line, refused.reason)
+        if self.dead_letters is not None:
+            self.dead_letters.write(refused.raw + b"\n")
+
+    def note(self, line: int, reason: str) -> None:
+        self.count += 1
+        if self.count <= _MAX_NOTES:
+            click.echo(f"line {line} is left out: {reason}", err=True)
+        elif self.count == _MAX_NOTES + 1:
+            click.echo("more lines are left out; the end says how many", err=True)
+
+    def take_overlong(self, line: int, reason: str) -> None:
+        """As take(); spill() gets the line."""
+        if self.stops:
+            raise StoppedError(f"line {line}: {reason}")
+        self.note(line, reason)
+
+    def spill(self, piece: bytes) -> None:
+        """A piece of a line that is too long to be kept."""
+        if self.dead_letters is not None:
+            self.dead_letters.write(piece)
+
+    def flush(self) -> None:
+        if self.dead_letters is not None:
+            self.dead_letters.flush()
+
+
+class Delivery:
+    """`acknowledged` counts records. `settled` is called with the input's offset up to which every line is acknowledged
+    or left out, and with the number of lines up to there."""
+
+    def __init__(
+        self,
+        send: Callable[[Records], BulkReport],
+        refusals: Refusals,
+        settled: Callable[[int, int], object] = lambda offset, lines: None,
+    ) -> None:
+        self.acknowledged = 0
+        self._send = send
+        self._refusals = refusals
+        self._settled = settled
+        self._pending: deque[_Pending] = deque()
+
+    def add(self, records: Records, end: int) -> None:
+        """Queues the records of a block that ends at the input's offset `end`. Raises StoppedError."""
+        stop = records.refused[0] if records.refused and self._refusals.stops else None
+        if stop is not None:
+            _cut(records, stop.line)
+        report = self._send(records) if len(records.lines) else None
+        raw = records.raw if self._refusals.dead_letters is not None else None
+        # Behind a line that ends the run nothing is settled.
+        self._pending.append(_Pending(report, records.lines, raw, -1 if stop else end))
+        if stop is not None:
+            self.settle(0)  # raises the error of an earlier line
+        for refused in records.refused:
+            self._refusals.take(refused)
+        self.settle(_MAX_BLOCKS)
+
+    def add_overlong(self, line: int, reason: str) -> None:
+        """Takes a line that is too long to be kept. Raises StoppedError."""
+        if self._refusals.stops:
+            self.settle(0)
+        self._refusals.take_overlong(line, reason)
+
+    def settle(self, waiting: int) -> None:
+        """Takes the outcomes that there are, and waits while more than `waiting` blocks have none.
+
+        Raises StoppedError.
+        """
+        while self._pending:
+            report = self._pending[0].report
+            if report is not None and not report.done() and len(self._pending) <= waiting:
+                return
+            self._take(self._pending.popleft())
+
+    def give_up(self, last: BulkReport | None = None) -> None:
+        """Waits for all blocks behind an error, and counts what was acknowledged, also of a call that failed."""
+        for report in (*(pending.report for pending in self._pending), last):
+            if report is not None:
+                self.acknowledged += report.rows - sum(each.rows for each in report.failures())
+        self._pending.clear()
+
+    def _take(self, pending: _Pending) -> None:
+        report = pending.report
+        failed = 0
+        if report is not None:
+            failures = report.failures()
+            failed = sum(failure.rows for failure in failures)
+            self.acknowledged += report.rows - failed
+            if failed:
+                self._take_failures(report, pending)
+        if pending.end >= 0:
+            self._refusals.flush()
+            self._settled(pending.end, pending.lines[-1] if len(pending.lines) else 0)
+
+    def _take_failures(self, report: BulkReport, pending: _Pending) -> None:
+        refused = sorted(
+            ((int(row), failed.error) for failed in report.failed_rows() for row in failed.rows),
+            key=lambda each: each[0],
+        )
+        for row, error in refused:
+            line = pending.lines[row]
+            if not self._is_of_record(error):
+                raise StoppedError(f"line {line}: {error}") from error
+            self._refusals.take(Refused(line, pending.raw[row] if pending.raw is not None else b"", str(error)))
+
+    def _is_of_record(self, error: KafkaError) -> bool:
+        # Records that were refused for others' sake are good: they may go to a file, but not be left out.
+        to_file = self._refusals.dead_letters is not None
+        return isinstance(error, _OF_RECORDS) or (to_file and isinstance(error, RefusedWithOthersError))
+
+
+def _cut(records: Records, line: int) -> None:
+    """Leaves out what comes behind a line."""
+    kept = sum(1 for number in records.lines if number < line)
+
+    def head(column: Any) -> Any:
+        return None if column is None else column[:kept]
+
+    records.lines, records.raw = records.lines[:kept], records.raw[:kept]
+    records.values, records.keys, records.headers, records.partitions, records.timestamps = map(head, records.columns)
+    del records.refused[1:]

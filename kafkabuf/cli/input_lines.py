@@ -1,0 +1,108 @@
+"""The lines of a file or pipe in bounded blocks: what a block holds does not grow with the input."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+_CHUNK = 1 << 18
+_IDLE_MS = 200
+
+
+class Block(NamedTuple):
+    """Neighbouring lines without their line feeds. The first has the number `first` (from 1).
+
+    `end` is the input's offset behind the last line. `overlong` is the length that the line behind these has at least,
+    if it is too long to be kept.
+    """
+
+    lines: list[bytes]
+    first: int
+    end: int
+    overlong: int = 0
+
+
+class LineReader:
+    """Reads the lines of a descriptor, as they come. A line of more than `limit` bytes is left out.
+
+    `spill` gets the pieces of such a line, with its line feed. `idle` is called a few times a second while a pipe has
+    nothing to read. `offset` and `line` say where to begin: the descriptor stands there.
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        limit: int,
+        *,
+        spill: Callable[[bytes], object],
+        idle: Callable[[], object],
+        offset: int = 0,
+        line: int = 1,
+        chunk: int = _CHUNK,
+    ) -> None:
+        self._chunk = chunk
+        self._descriptor = descriptor
+        self._limit = limit
+        self._spill = spill
+        self._idle = idle
+        self._offset = offset
+        self._line = line
+        self._pushed = b""
+        self._poll: select.poll | None = None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            self._poll = select.poll()
+            self._poll.register(descriptor, select.POLLIN)
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks up to the end of the input. A last line needs no line feed."""
+        carried: list[bytes] = []
+        size = 0
+        while chunk := self._read():
+            head, feed, tail = chunk.rpartition(b"\n")
+            if not feed:
+                carried.append(chunk)
+                size += len(chunk)
+            else:
+                yield self._block(b"".join((*carried, head)).split(b"\n"), 1)
+                carried, size = [tail], len(tail)
+            if size > self._limit:
+                yield Block([], self._line, self._offset, overlong=size)
+                tail = self._leave_out(carried)
+                carried, size = [tail], len(tail)
+        if size:
+            yield self._block([b"".join(carried)], 0)
+
+    def _block(self, lines: list[bytes], last_feed: int) -> Block:
+        first = self._line
+        self._line += len(lines)
+        self._offset += sum(map(len, lines)) + len(lines) - 1 + last_feed
+        return Block(lines, first, self._offset)
+
+    def _leave_out(self, pieces: list[bytes]) -> bytes:
+        """Spills a line that has begun with these pieces, and returns what was read behind it, without a line feed."""
+        self._line += 1
+        for piece in pieces:
+            self._take(piece)
+        while chunk := self._read():
+            head, feed, rest = chunk.partition(b"\n")
+            self._take(head + feed)
+            if feed:
+                # The rest may hold lines: it goes before what is read next.
+                self._pushed = rest
+                return b""
+        return b""
+
+    def _take(self, piece: bytes) -> None:
+        self._offset += len(piece)
+        self._spill(piece)
+
+    def _read(self) -> bytes:
+        if self._pushed:
+            pushed, self._pushed = self._pushed, b""
+            return pushed
+        while self._poll is not None and not self._poll.poll(_IDLE_MS):
+            self._idle()
+        return os.read(self._descriptor, self._chunk)

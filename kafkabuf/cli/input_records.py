@@ -1,0 +1,230 @@
+"""Lines become records, for `kafkabuf produce`: columns for send_many(), and the lines that are no records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from kafkabuf.cli.input_lines import Block
+
+
+# json.loads() looks at the encoding of each text, and json.dumps() makes an encoder for each value.
+_decode = json.JSONDecoder().decode
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Refused(NamedTuple):
+    """A line that is no record, and why not."""
+
+    line: int
+    raw: bytes
+    reason: str
+
+
+@dataclass
+class Records:
+    """Columns of equal length; None where no record has the field. `lines` are numbers, `raw` is the input's text."""
+
+    lines: Sequence[int]
+    raw: Sequence[bytes]
+    values: list[Any]
+    keys: list[bytes | None] | None = None
+    headers: list[Any] | None = None
+    partitions: list[int | None] | None = None
+    timestamps: list[int | None] | None = None
+    refused: list[Refused] = field(default_factory=list)
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """The arguments of send_many() behind the topic."""
+        return self.values, self.keys, self.headers, self.partitions, self.timestamps
+
+
+Parse = Callable[[Block], Records]
+
+
+def plain_lines(block: Block) -> Records:
+    """Each line is a value."""
+    return Records(range(block.first, block.first + len(block.lines)), block.lines, block.lines)
+
+
+def separated_lines(separator: bytes) -> Parse:
+    """Each line is a key and a value, with the separator between."""
+
+    def parse(block: Block) -> Records:
+        split = [line.partition(separator) for line in block.lines]
+        numbers = range(block.first, block.first + len(split))
+        records = Records(numbers, block.lines, [value for _, _, value in split], [key for key, _, _ in split])
+        if all(found for _, found, _ in split):
+            return records
+        rows = [row for row, (_, found, _) in enumerate(split) if found]
+        reason = f"it has no separator {separator.decode(errors='backslashreplace')!r} between key and value"
+        return Records(
+            [numbers[row] for row in rows],
+            [block.lines[row] for row in rows],
+            [split[row][2] for row in rows],
+            [split[row][0] for row in rows],
+            refused=[Refused(numbers[row], block.lines[row], reason) for row in range(len(split)) if not split[row][1]],
+        )
+
+    return parse
+
+
+def whole_json_lines(block: Block) -> Records:
+    """Each line is a value as it is, apart from blank lines. Nothing parses it."""
+    if all(block.lines) and not any(map(bytes.isspace, block.lines)):
+        return plain_lines(block)
+    rows = [row for row, line in enumerate(block.lines) if line.strip()]
+    kept = [block.lines[row] for row in rows]
+    return Records([block.first + row for row in rows], kept, kept)
+
+
+class Columns(NamedTuple):
+    """The names of the columns for the parts of a record; None: no column."""
+
+    key: str | None = None
+    headers: str | None = None
+    timestamp: str | None = None
+    partition: str | None = None
+    value: str | None = None
+
+    @property
+    def beside_value(self) -> tuple[str, ...]:
+        return tuple(name for name in self[:4] if name is not None)
+
+
+class JsonLines:
+    """Each line is a JSON object, whose members are columns.
+
+    `encode` makes a value of an object without the columns that became other parts; None keeps the line as it is. A
+    partition must be one of `partitions`, a number.
+    """
+
+    def __init__(self, columns: Columns, partitions: int, encode: Callable[[Any], bytes] | None) -> None:
+        self._columns = columns
+        self._partitions = partitions
+        self._encode = encode
+
+    def __call__(self, block: Block) -> Records:
+        columns = self._columns
+        lines: list[int] = []
+        records = Records(lines, [], [])
+        raw: list[bytes] = []
+        parts: list[tuple[Any, ...]] = []
+        for number, line in enumerate(block.lines, block.first):
+            if not line or line.isspace():
+                continue
+            try:
+                parts.append(self._parts(line))
+            except (ValueError, RecursionError) as error:
+                records.refused.append(Refused(number, line, str(error) or "its values are nested too deeply"))
+            else:
+                lines.append(number)
+                raw.append(line)
+        records.raw = raw
+        records.values = [each[4] for each in parts]
+        if columns.key is not None:
+            records.keys = [each[0] for each in parts]
+        if columns.headers is not None:
+            records.headers = [each[1] for each in parts]
+        if columns.timestamp is not None:
+            records.timestamps = [each[2] for each in parts]
+        if columns.partition is not None:
+            records.partitions = [each[3] for each in parts]
+        return records
+
+    def _parts(self, line: bytes) -> tuple[Any, ...]:
+        row = _loaded(line)
+        key, headers, timestamp, partition, value = self._columns
+        return (
+            None if key is None else as_bytes(_member(row, key)),
+            None if headers is None else as_headers(row.get(headers)),
+            None if timestamp is None else as_timestamp(row.get(timestamp)),
+            None if partition is None else as_partition(row.get(partition), self._partitions),
+            self._value(row, value, line),
+        )
+
+    def _value(self, row: dict[str, Any], column: str | None, line: bytes) -> Any:
+        if column is not None:
+            found = _member(row, column)
+            return as_bytes(found) if self._encode is None or found is None else self._encode(found)
+        if self._encode is None:
+            return line
+        for name in self._columns.beside_value:
+            row.pop(name, None)
+        return self._encode(row)
+
+
+def _loaded(line: bytes) -> dict[str, Any]:
+    try:
+        row = _decode(line.decode())
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    except ValueError as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"an object is needed, found {_kind(row)}")
+    return row
+
+
+def _member(row: dict[str, Any], name: str) -> Any:
+    try:
+        return row[name]
+    except KeyError:
+        raise ValueError(f"it has no column {name!r}") from None
+
+
+def _kind(value: object) -> str:
+    names = {list: "an array", str: "text", int: "a number", float: "a number", bool: "a boolean"}
+    return names.get(type(value), "null")
+
+
+def compact(value: object) -> bytes:
+    """JSON without blanks. Raises ValueError for text that UTF-8 cannot encode."""
+    return _encode(value).encode()
+
+
+def as_bytes(value: object) -> bytes | None:
+    """Text as UTF-8, null as null, and everything else as JSON."""
+    if isinstance(value, str):
+        return value.encode()
+    return None if value is None else compact(value)
+
+
+def as_headers(value: object) -> list[tuple[str, bytes | None]] | None:
+    """An object of names and values; null: no headers."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ValueError(f"the headers must be an object, found {_kind(value)}")
+    if not all(map(_is_utf8, value)):
+        raise ValueError("the name of a header is not UTF-8")
+    return [(name, as_bytes(each)) for name, each in value.items()]
+
+
+def _is_utf8(name: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def as_timestamp(value: object) -> int | None:
+    """Milliseconds since 1970, or ISO-8601 text, which is in UTC unless it names a zone."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        moment = datetime.fromisoformat(value)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+        value = since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"a timestamp is milliseconds since 1970 or ISO-8601 text, found {value!r:.50}")
+    return value
+
+
+def as_partition(value: object, partitions: int) -> int | None:
+    """One of the topic's partitions; null: the producer chooses."""
+    if value is not None and (type(value) is not int or not 0 <= value < partitions):
+        raise ValueError(f"a partition is a number from 0 to {partitions - 1}, found {value!r:.50}")
+    return value

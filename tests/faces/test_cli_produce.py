@@ -1,0 +1,268 @@
+"""`kafkabuf produce`: which records it sends, what becomes of faulty lines, and when it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from click.testing import CliRunner, Result
+
+from kafkabuf.broker import ConsumerRecord, EmbeddedCluster
+from kafkabuf.cli import main
+from kafkabuf.cli.input_lines import LineReader
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: EmbeddedCluster) -> str:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(name, 2)
+    return name
+
+
+def produce(cluster: EmbeddedCluster, *arguments: str, text: bytes | None = None) -> Result:
+    """Runs the command; a pipe gives it `text`."""
+    command = [sys.executable, "-m", "kafkabuf", "produce", *arguments, "-b", cluster.bootstrap_servers]
+    if text is None:
+        return CliRunner().invoke(main, command[3:])
+    done = subprocess.run(command, input=text, capture_output=True, check=False)
+    result = CliRunner().invoke(main, ["--help"])
+    result.exit_code, result.output_bytes = done.returncode, done.stdout + done.stderr
+    return result
+
+
+def written(path: Path, content: bytes) -> str:
+    path.write_bytes(content)
+    return str(path)
+
+
+def pairs(cluster: EmbeddedCluster, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    return sorted((record.key or b"", record.value or b"") for record in cluster.messages(topic))
+
+
+def in_order(cluster: EmbeddedCluster, topic: str) -> list[ConsumerRecord]:
+    return sorted(cluster.messages(topic), key=lambda record: (record.partition, record.offset))
+
+
+# ---- lines
+
+
+def test_every_line_of_a_pipe_is_a_value_byte_by_byte(cluster: EmbeddedCluster, topic: str) -> None:
+    lines = [b"a", b"", b"\xff\x00", "wärt".encode(), b"with\r", b"last"]
+    result = produce(cluster, topic, text=b"\n".join(lines))
+    assert (result.exit_code, result.output_bytes) == (0, b"6 records acknowledged\n")
+    assert sorted(record.value for record in cluster.messages(topic)) == sorted(lines)
+    assert {record.key for record in cluster.messages(topic)} == {None}
+
+
+def test_key_stands_before_the_first_separator_and_chooses_the_partition_as_confluents_murmur2(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "in.txt", b"".join(b"k%d:v%d:w\n" % (n, n) for n in range(50)))
+    assert produce(cluster, topic, path, "--key-separator", ":").exit_code == 0
+    other = f"{topic}-c"
+    cluster.create_topic(other, 2)
+    peer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "partitioner": "murmur2_random"})
+    for number in range(50):
+        peer.produce(other, b"v%d:w" % number, b"k%d" % number)
+    peer.flush(30)
+    fields = [[(r.partition, r.offset, r.key, r.value) for r in in_order(cluster, name)] for name in (topic, other)]
+    assert fields[0] == fields[1]
+    assert len(fields[0]) == 50
+
+
+def test_records_are_sent_as_their_lines_come_and_ctrl_c_ends_the_reading(cluster: EmbeddedCluster, topic: str) -> None:
+    command = [sys.executable, "-m", "kafkabuf", "produce", topic, "-b", cluster.bootstrap_servers]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        try:
+            for number in (1, 2):
+                process.stdin.write(b"line\n")
+                process.stdin.flush()
+                cluster.wait_for_messages(topic, number)
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, error) == (1, b"Error: interrupted; 2 records acknowledged\n")
+
+
+@pytest.mark.parametrize("size", [7, 1 << 18])
+def test_reader_gives_every_line_its_number_and_offset(tmp_path: Path, size: int) -> None:
+    content = b"".join(b"%d" % n * (n % 90) + b"\n" for n in range(9000)) + b"end"
+    path = written(tmp_path / "in", content)
+    with open(path, "rb") as file:
+        blocks = list(LineReader(file.fileno(), 500, spill=pytest.fail, idle=pytest.fail, chunk=size).blocks())
+    assert [line for block in blocks for line in block.lines] == content.split(b"\n")
+    numbers = [block.first + place for block in blocks for place in range(len(block.lines))]
+    assert numbers == list(range(1, 9002))
+    assert blocks[-1].end == len(content)
+    assert len(blocks) > 3
+
+
+def test_overlong_line_is_left_out_whole_and_the_reading_goes_on_behind_it(tmp_path: Path) -> None:
+    content = b"one\n" + b"x" * MIB + b"\ntwo\nthree\n"
+    spilt = io.BytesIO()
+    with open(written(tmp_path / "in", content), "rb") as file:
+        blocks = list(LineReader(file.fileno(), 1000, spill=spilt.write, idle=pytest.fail).blocks())
+    assert [(line, block.first + n) for block in blocks for n, line in enumerate(block.lines)] == [
+        (b"one", 1),
+        (b"two", 3),
+        (b"three", 4),
+    ]
+    assert spilt.getvalue() == b"x" * MIB + b"\n"
+    assert [block.first for block in blocks if block.overlong] == [2]
+    assert blocks[-1].end == len(content)
+
+
+# ---- jsonl
+
+
+ROWS = [
+    {"id": n, "at": 1_700_000_000_000 + n, "to": n % 2, "about": {"a": "ä", "b": None}, "what": {"x": [n]}}
+    for n in range(20)
+]
+
+
+def jsonl(*rows: object) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def test_columns_become_key_headers_timestamp_and_partition(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "in.jsonl", jsonl(*ROWS))
+    options = ("--key", "id", "--headers", "about", "--timestamp", "at", "--partition", "to")
+    assert produce(cluster, topic, path, *options).exit_code == 0
+    records = {record.key: record for record in cluster.messages(topic)}
+    assert len(records) == len(ROWS)
+    for row in ROWS:
+        record = records[b"%d" % row["id"]]
+        assert record.value == json.dumps(row).encode()
+        assert (record.timestamp, record.partition) == (row["at"], row["to"])
+        assert record.headers == [("a", "ä".encode()), ("b", None)]
+
+
+def test_json_value_lacks_the_columns_of_other_parts(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "in.jsonl", jsonl({"id": "a", "n": 1, "t": "ä"}, {"id": None, "n": 1.5, "t": None}))
+    assert produce(cluster, topic, path, "--key", "id", "--value-format", "json").exit_code == 0
+    assert pairs(cluster, topic) == [(b"", b'{"n":1.5,"t":null}'), (b"a", '{"n":1,"t":"ä"}'.encode())]
+
+
+def test_value_column_is_text_or_json_and_null_is_kafkas_null(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "in.jsonl", jsonl({"v": "text"}, {"v": None}, {"v": {"a": [1]}}) + b"\n \n")
+    assert produce(cluster, topic, path, "--value", "v").exit_code == 0
+    values = [record.value for record in cluster.messages(topic)]
+    assert sorted(values, key=repr) == sorted([b"text", None, b'{"a":[1]}'], key=repr)
+
+
+# ---- faulty lines
+
+
+FAULTY = b'{"id":1,"p":0}\n{"id":2\n[3]\n{"p":4}\n{"id":5,"p":9}\n{"id":6,"p":1}\n\xff\n'
+REASONS = ["line 2", "line 3", "line 4", "line 5", "line 7"]
+
+
+def test_first_faulty_line_ends_the_run_behind_the_lines_before_it(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "in.jsonl", FAULTY)
+    result = produce(cluster, topic, path, "--key", "id", "--partition", "p")
+    assert result.exit_code == 1
+    assert "Error: line 2: it is not JSON" in result.output
+    assert "1 records acknowledged" in result.output
+    assert pairs(cluster, topic) == [(b"1", b'{"id":1,"p":0}')]
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_faulty_lines_are_left_out_with_their_numbers(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, to_file: bool
+) -> None:
+    path, letters = written(tmp_path / "in.jsonl", FAULTY), tmp_path / "letters"
+    policy = ["dead-letter", "--dead-letter-file", str(letters)] if to_file else ["skip"]
+    result = produce(cluster, topic, path, "--key", "id", "--partition", "p", "--on-error", *policy)
+    assert result.exit_code == 0, result.output
+    assert [line.split(" is")[0] for line in result.output.splitlines()[:-1]] == REASONS
+    assert result.output.endswith("2 records acknowledged, 5 lines left out\n")
+    assert [key for key, _ in pairs(cluster, topic)] == [b"1", b"6"]
+    if to_file:
+        kept = FAULTY.splitlines(keepends=True)
+        assert letters.read_bytes() == b"".join(kept[n] for n in (1, 2, 3, 4, 6))
+
+
+def test_line_that_kafka_refuses_is_left_out_and_the_others_arrive(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    large = b"x" * 5000
+    content = b"a\n" + large + b"\nb\n" + b"y" * MIB + b"\nc\n"
+    path, letters = written(tmp_path / "in", content), tmp_path / "letters"
+    limits = ("-X", "max.request.size=4000", "-X", "batch.size=1000")
+    stopped = produce(cluster, topic, path, *limits)
+    assert stopped.exit_code == 1
+    assert "line 2: " in stopped.output
+    other = f"{topic}-d"
+    cluster.create_topic(other, 2)
+    result = produce(cluster, other, path, *limits, "--on-error", "dead-letter", "--dead-letter-file", str(letters))
+    assert result.exit_code == 0, result.output
+    assert sorted(record.value for record in cluster.messages(other)) == [b"a", b"b", b"c"]
+    assert sorted(letters.read_bytes().splitlines()) == [large, b"y" * MIB]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["--key", "id"], 2, "lines have no columns, which --key needs"),
+        (["--key-separator", ""], 2, "at least one character"),
+        (["-f", "jsonl", "--key-separator", ":"], 2, "jsonl has --key COL"),
+        (["--value-format", "json"], 2, "lines have no columns"),
+        (["--on-error", "dead-letter"], 2, "belong together"),
+        (["-X", "transactional.id=t"], 2, "no transactions"),
+        (["-X", "nosuch.setting=t"], 2, "nosuch.setting"),
+    ],
+)
+def test_senseless_option_is_refused(
+    cluster: EmbeddedCluster, topic: str, arguments: list[str], code: int, reason: str
+) -> None:
+    result = produce(cluster, topic, os.devnull, *arguments)
+    assert result.exit_code == code, result.output
+    assert reason in " ".join(result.output.split())
+
+
+def test_unreachable_cluster_is_explained_without_a_traceback(tmp_path: Path) -> None:
+    path = written(tmp_path / "in", b"a\n")
+    command = ["produce", "t", path, "-b", "127.0.0.1:1", "-X", "max.block.ms=300"]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 1
+    assert "See that Kafka runs at 127.0.0.1:1" in " ".join(result.output.split())
+
+
+def test_settings_of_a_producers_file_are_used_and_its_classes_are_not(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    settings = tmp_path / "producer.properties"
+    settings.write_text(f"bootstrap.servers={cluster.bootstrap_servers}\nacks=7\nvalue.serializer=org.Class\n")
+    result = CliRunner().invoke(main, ["produce", topic, os.devnull, "--command-config", str(settings)])
+    assert result.exit_code == 2
+    assert "acks" in result.output
+    settings.write_text(settings.read_text().replace("acks=7", "acks=all"))
+    result = CliRunner().invoke(main, ["produce", topic, os.devnull, "--command-config", str(settings)])
+    assert result.exit_code == 0, result.output
+    assert "ignored, since this command does not use these settings: value.serializer" in result.output
