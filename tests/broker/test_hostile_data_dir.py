@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -370,6 +371,20 @@ def test_edited_journal_is_refused_by_its_path(data_dir: Path, line: list[Any]) 
     journal.write_bytes(before)
     with running(data_dir) as (cluster, _):
         assert cluster.end_offset("t", 0) == 2
+
+
+@pytest.mark.parametrize("gone", ["node-1/t-0", "node-1"])
+def test_missing_folder_of_a_partition_is_no_silent_loss(
+    data_dir: Path, gone: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(data_dir / gone)
+    with running(data_dir) as (cluster, client):
+        assert f"{data_dir / 'node-1' / 't-0'} is missing" in caplog.text
+        cluster.create_topic("new")
+        assert client.produce("t", batch([b"x"])).base_offset == 0
+    assert caplog.text.count("is missing") == 1, "neither a new topic"
+    with running(data_dir):
+        assert caplog.text.count("is missing") == 1, "nor the next start"
 
 
 def test_link_inside_a_deleted_folder_is_removed_and_not_followed(data_dir: Path, outside: Path) -> None:

@@ -115,7 +115,7 @@ class LogManager:
             check_name(topic)
             if new and self.data_dir is not None:
                 self._clear(node, topic, partition)
-            self._logs[key] = self._open(node, topic, partition, config)
+            self._logs[key] = self._open(node, topic, partition, config, new)
             self._by_topic.setdefault(topic, {})[key] = None
         self._watch(config)
         self.cleaner.watch(key, self._logs[key])
@@ -151,7 +151,7 @@ class LogManager:
         except KafkaStorageError as error:
             log.error("%s", error)
 
-    def _open(self, node: int, topic: str, partition: int, config: LogConfig) -> PartitionLog:
+    def _open(self, node: int, topic: str, partition: int, config: LogConfig, new: bool) -> PartitionLog:
         clock = self._timer.clock
         if self.data_dir is None:
             return PartitionLog(config, clock=clock)
@@ -159,6 +159,8 @@ class LogManager:
         path = folder / f"{topic}-{partition}"
         if (found := kind(path)) not in (None, "a folder"):
             log.warning("%s is %s: it is kept as %s, and the log begins anew", path, found, set_aside(path).name)
+        elif found is None and not new:
+            log.warning("%s is missing: the log begins anew, without the records that were there", path)
         known = found == "a folder"
         recovery_point = self._read(folder / RECOVERY_POINTS).get(where, 0)
         try:
