@@ -1,11 +1,11 @@
-"""Protobuf: how send_arrow() makes keys and values of columns, in Protobuf's encoding."""
+"""Protobuf: how send_arrow() makes keys and values of columns, and send() of messages, in Protobuf's encoding."""
 
 from __future__ import annotations
 
 import base64
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, final
@@ -16,6 +16,7 @@ from kafkabuf.formats.format import Format, Source, check_extra_columns, checked
 from kafkabuf.formats.program import Program
 from kafkabuf.formats.protobuf_compile import Rules, compile_column, compile_rows
 from kafkabuf.formats.protobuf_descriptor import descriptor_set, last_file, needed_files
+from kafkabuf.formats.protobuf_objects import encode_message
 from kafkabuf.formats.protobuf_schema import Message, parse
 
 _CACHED = 64
@@ -110,6 +111,22 @@ class Protobuf(Format):
             ("prefix", checked_prefix(prefix)), ("extra_columns", extra_columns), ("missing_columns", missing_columns),
         ]:  # fmt: skip
             object.__setattr__(self, name, value)
+
+    def encode_object(self, value: Any, prefix: bytes | None = None) -> bytes | None:
+        """Encode one message object of the package protobuf, whose message has this full name.
+
+        `prefix` takes the place of the format's prefix. None is None, Kafka's null. Raises SerializationError for any
+        other object, a dict too, and for a message that lacks a required field.
+        """
+        return encode_message(self.message, "value", self.prefix if prefix is None else checked_prefix(prefix), value)
+
+    def __call__(self, value: Any) -> bytes | None:
+        """encode_object(): a Protobuf is a serializer of messages."""
+        return self.encode_object(value)
+
+    def object_serializer(self, field: str) -> Callable[[Any], bytes | None]:
+        """The serializer of a producer's keys or values. `field`, "key" or "value", begins errors."""
+        return functools.partial(encode_message, self.message, field, self.prefix)
 
     # ---- what a Schema Registry asks for -----------------------------------------------------------------------------
 
