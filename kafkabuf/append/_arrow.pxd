@@ -94,7 +94,7 @@ cdef struct Column:
     int64_t start               # added to a row's number
     const uint8_t* validity     # one bit for each row; NULL: no row is null
     const void* offsets         # SMALL and LARGE: offsets, also of lists; VIEWS: the View of each row
-    const uint8_t* data         # bytes, or the values of FIXED
+    const uint8_t* data         # bytes, or the values of FIXED; of a list view the sizes, as wide as its offsets
     const uint8_t** buffers     # VIEWS: the buffers that long views point into
     int64_t unit_divisor        # timestamps: value * multiplier // divisor is milliseconds
     int64_t unit_multiplier
@@ -208,5 +208,10 @@ cdef int check_offsets(str column, const Column* c, int64_t first, int64_t rows)
 cdef int check_indices(str column, const Column* c, int64_t rows, int64_t allowed) except -1
 cdef Column borrow(const ArrowArray* array, int64_t start, Layout layout) noexcept
 cdef Column bind_plain(
-    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows, allowed
+    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows, allowed,
+    bint checks_views=*         # False: the caller asks find_wrong_view()
 ) except *
+cdef int64_t find_wrong_view(
+    str column, const Column* c, const ArrowArray* array, int64_t first, int64_t rows
+) except -2
+cdef int refuse_view(str column, const Column* c, const ArrowArray* array, int64_t place) except -1

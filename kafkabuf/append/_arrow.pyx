@@ -94,8 +94,13 @@ cdef int check_offsets(str column, const Column* c, int64_t first, int64_t rows)
     return 0
 
 
-cdef int check_views(str column, const Column* c, const ArrowArray* array, int64_t first, int64_t rows) except -1:
-    """Raises unless each long view lies within its buffer. The last buffer holds the sizes of the buffers of bytes."""
+cdef int64_t find_wrong_view(
+    str column, const Column* c, const ArrowArray* array, int64_t first, int64_t rows
+) except -2:
+    """The first place of a long view that lies in no buffer; -1: there is none. Places are counted in the buffer.
+
+    The last buffer holds the sizes of the buffers of bytes.
+    """
     cdef int64_t i, variadic = array.n_buffers - 3
     cdef const int64_t* sizes = <const int64_t*>array.buffers[array.n_buffers - 1]
     cdef const View* view
@@ -109,13 +114,20 @@ cdef int check_views(str column, const Column* c, const ArrowArray* array, int64
         if view.size < 0 or view.size > INLINE_VIEW and (
                 view.buffer < 0 or view.buffer >= variadic or view.offset < 0
                 or c.buffers[view.buffer] == NULL or view.offset + <int64_t>view.size > sizes[view.buffer]):
-            malformed(column, f"has a view of {view.size} bytes that lies in none of its {variadic} buffers")
-    return 0
+            return i
+    return -1
+
+
+cdef int refuse_view(str column, const Column* c, const ArrowArray* array, int64_t place) except -1:
+    malformed(column, f"has a view of {(<const View*>c.offsets + place).size} bytes that lies in none of its "
+              f"{array.n_buffers - 3} buffers")
 
 
 cdef int check_bytes(str column, const Column* c, const ArrowArray* array, int64_t first, int64_t rows) except -1:
+    cdef int64_t wrong
     if c.layout == VIEWS:
-        return check_views(column, c, array, first, rows)
+        wrong = find_wrong_view(column, c, array, first, rows)
+        return 0 if wrong < 0 else refuse_view(column, c, array, wrong)
     check_offsets(column, c, first, rows)
     if rows and c.data == NULL and offset_at(c, first + rows) > offset_at(c, first):
         malformed(column, "has a NULL pointer for its bytes")
@@ -145,7 +157,8 @@ cdef Column borrow(const ArrowArray* array, int64_t start, Layout layout) noexce
 
 
 cdef Column bind_plain(
-    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows, allowed
+    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows, allowed,
+    bint checks_views=True
 ) except *:
     """A column of strings or binaries: `rows` rows from `start` on."""
     cdef Column c
@@ -159,7 +172,8 @@ cdef Column bind_plain(
     c.offsets = array.buffers[1]
     c.data = <const uint8_t*>array.buffers[2]
     c.buffers = <const uint8_t**>array.buffers + 2
-    check_bytes(column, &c, array, c.start, rows)
+    if checks_views or layout != VIEWS:
+        check_bytes(column, &c, array, c.start, rows)
     return c
 
 

@@ -30,6 +30,7 @@ cdef class RowEncoder:
     cdef int64_t prefix_size
     # ---- the present chunk of rows
     cdef int64_t rows
+    cdef list indices               # bytearrays: of each run-end encoded column the run of each row
     # ---- the present row
     cdef Output out
 

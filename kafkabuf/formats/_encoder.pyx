@@ -1,15 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Loads programs, binds their columns to Arrow's memory, and turns failures of rows into errors."""
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport Field
 from kafkabuf.append._arrow cimport (
-    FIXED, LARGE, SMALL, ArrowArray, ArrowSchema, Column, bind_plain, bit_at, borrow, check_offsets,
-    check_shape, check_table, format_of, index_at, is_null, malformed, offset_at,
+    FIXED, LARGE, SMALL, VIEWS, ArrowArray, ArrowSchema, Column, bind_plain, bit_at, borrow, check_offsets,
+    check_shape, check_table, find_wrong_view, format_of, index_at, is_null, malformed, offset_at, refuse_view,
 )
 from kafkabuf.formats._program cimport (
     FAILED_INEXACT, FAILED_LIMIT, FAILED_MEMORY, FAILED_NOT, FAILED_NULL, FAILED_PRECISION, FAILED_RANGE,
@@ -20,7 +21,7 @@ from kafkabuf.formats._program cimport (
     WRITE_ENUM, WRITE_ENUM_NUMBER, WRITE_FIXED, WRITE_FIXED32, WRITE_FIXED64, WRITE_FLOAT, WRITE_LONG, WRITE_MAP,
     WRITE_NULL, WRITE_ONEOF, WRITE_PACKED, WRITE_PATTERN, WRITE_RECORD, WRITE_ROOT, WRITE_SPAN, WRITE_STRING,
     WRITE_TIMESTAMP, WRITE_TIME_OF_DAY, WRITE_UUID, WRITE_UUID_TEXT, WRITE_VARINT, WRITE_WRAPPER, Failure, Output,
-    Read, Step, read_bytes, read_decimal, read_integer, read_real,
+    Read, Step, read_bytes, read_decimal, read_integer, read_real, size_at,
 )
 
 from kafkabuf.errors import SerializationError
@@ -54,6 +55,8 @@ _WRITES = {
 }
 _INDICES = tuple("cCsSiIlL")
 _BYTES = ("z", "Z", "vz", "u", "U", "vu")
+_RUN_ENDS = ("s", "i", "l")
+_LIST_VIEWS = ("+vl", "+vL")
 # The most bytes of a step of known size: a union's branch, a varint of 10 bytes or 12 bytes of a duration, and the byte
 # that ends an array; rounded up.
 cdef int64_t STEP_ROOM = 32
@@ -91,6 +94,7 @@ cdef class RowEncoder:
 
     cdef int bind(self, const ArrowSchema* schema, const ArrowArray* array) except -1:
         self.rows = 0
+        self.indices = []
         check_table(schema, array)
         bind_children(self, self.steps, self.steps_end, schema, array, array.offset, 0, array.length, NULL)
         self.rows = array.length
@@ -238,7 +242,9 @@ cdef object describe_type(const ArrowSchema* schema, int depth, int64_t* types):
             malformed(name, "has a NULL pointer for a child")
         children.append(describe_type(child, depth + 1, types))
     values = None if schema.dictionary == NULL else describe_type(schema.dictionary, depth + 1, types)
-    if values is not None and values.dictionary is not None:
+    if format_of(schema) == "+r" and len(children) == 2 and children[1].dictionary is None:
+        values = children[1]  # of other values a compiler finds no dictionary, and refuses the column
+    elif values is not None and values.dictionary is not None:
         malformed(name, "has a dictionary in its dictionary")
     return ArrowType(
         format_of(schema), name, bool(schema.flags & NULLABLE), tuple(children), values, extension_of(schema, name))
@@ -305,6 +311,8 @@ cdef int bind_step(
     cdef str path = path_of(encoder, step)
     if start > INT64_MAX - last:
         malformed(path, f"begins at offset {start}")
+    if format_of(schema) == "+r":
+        return bind_runs(encoder, step, path, schema, array, start, first, last)
     if schema.dictionary == NULL:
         return bind_values(encoder, step, path, schema, array, start, first, last, parent)
     if format_of(schema) not in _INDICES or array.dictionary == NULL:
@@ -319,6 +327,51 @@ cdef int bind_step(
     return check_used_indices(path, c, first, last, array.dictionary.length, parent)
 
 
+cdef int bind_runs(
+    RowEncoder encoder, Step* step, str path, const ArrowSchema* schema, const ArrowArray* array, int64_t start,
+    int64_t first, int64_t last
+) except -1:
+    """A run-end encoded column, read as a dictionary of its runs: the encoder has the index of each row."""
+    cdef Column* c = &step.column
+    cdef const ArrowArray* ends
+    cdef int64_t run = 0, before = 0, end = 0, row, rows = last - first
+    cdef char width
+    check_shape(path, schema, array, min(array.n_buffers, 1), start + last)
+    if array.n_children != 2 or format_of(schema.children[0]) not in _RUN_ENDS:
+        malformed(path, "has no run ends, or no values")
+    ends = array.children[0]
+    width = schema.children[0].format[0]
+    check_shape(path, schema.children[0], ends, 2, 1 if rows else 0)
+    check_shape(path, schema.children[1], array.children[1], array.children[1].n_buffers, ends.length)
+    bind_values(encoder, step, path, schema.children[1], array.children[1], 0, 0, ends.length, NULL)
+    if rows > INT64_MAX // 4 or ends.length > INT32_MAX:
+        raise MemoryError(f"column '{path}' has {rows} rows in {ends.length} runs")
+    indices = bytearray(4 * rows)
+    encoder.indices.append(indices)
+    cdef int32_t* places = <int32_t*>PyByteArray_AS_STRING(indices)
+    start += array.offset + first  # check_shape() has found that it is in range
+    for row in range(rows):
+        while start + row >= end:
+            if run == ends.length:
+                malformed(path, f"has runs that end at row {end}")
+            before, end = end, run_end(ends, width, run)
+            if end <= before:
+                malformed(path, f"has a run that ends at {end} after one that ends at {before}")
+            run += 1
+        places[row] = <int32_t>(run - 1)
+    c.dictionary_start, c.dictionary_validity = c.start, c.validity
+    c.start, c.validity = -first, NULL
+    c.index_type, c.indices = b"i", places
+    return 0
+
+
+cdef int64_t run_end(const ArrowArray* ends, char width, int64_t run) noexcept:
+    run += ends.offset
+    if width == b"s":
+        return (<const int16_t*>ends.buffers[1])[run]
+    return (<const int32_t*>ends.buffers[1])[run] if width == b"i" else (<const int64_t*>ends.buffers[1])[run]
+
+
 cdef int check_used_indices(
     str path, const Column* c, int64_t first, int64_t last, int64_t allowed, const Parent* parent
 ) except -1:
@@ -330,6 +383,19 @@ cdef int check_used_indices(
             if (index < 0 or index >= allowed) and is_used(parent, row):
                 malformed(path, f"has index {index} into a dictionary of {allowed} values")
     return 0
+
+
+cdef int check_used_views(
+    str path, const Column* c, const ArrowArray* array, int64_t first, int64_t last, const Parent* parent
+) except -1:
+    """As check_used_indices(), for views."""
+    cdef int64_t wrong = c.start + first - 1
+    while True:
+        wrong = find_wrong_view(path, c, array, wrong + 1, c.start + last - wrong - 1)
+        if wrong < 0:
+            return 0
+        if is_used(parent, wrong - c.start):
+            refuse_view(path, c, array, wrong)
 
 
 cdef bint is_used(const Parent* parent, int64_t row) noexcept:
@@ -370,8 +436,10 @@ cdef int bind_values(
         check_shape(path, schema, array, min(array.n_buffers, 1), start + last)
         memset(c, 0, sizeof(Column))
     elif read == READ_BYTES and step.width == 0 and format_of(schema) in _BYTES:
-        c[0] = bind_plain(path, schema, array, start + first, last - first, _BYTES)
+        c[0] = bind_plain(path, schema, array, start + first, last - first, _BYTES, False)
         c.start -= first
+        if c.layout == VIEWS:
+            check_used_views(path, c, array, first, last, parent)
     elif read == READ_STRUCT:
         check_shape(path, schema, array, 1, start + last)
         c[0] = borrow(array, start, FIXED)
@@ -395,6 +463,8 @@ cdef int bind_list(
 ) except -1:
     cdef Column* c = &step.column
     cdef int64_t begin = 0, end = 0
+    if format_of(schema) in _LIST_VIEWS and step.read == READ_LIST:
+        return bind_list_view(encoder, step, path, schema, array, start, first, last, here)
     check_shape(path, schema, array, 2, start + last)
     c[0] = borrow(array, start, LARGE if format_of(schema) == "+L" else SMALL)
     c.offsets = array.buffers[1]
@@ -409,6 +479,30 @@ cdef int bind_list(
     check_shape(path, schema.children[0], array.children[0], 1, end)
     return bind_children(encoder, step + 1, step + step.size, schema.children[0], array.children[0],
                          array.children[0].offset, begin, end, here)
+
+
+cdef int bind_list_view(
+    RowEncoder encoder, Step* step, str path, const ArrowSchema* schema, const ArrowArray* array, int64_t start,
+    int64_t first, int64_t last, const Parent* here
+) except -1:
+    """Rows may have their items in any order, and in common. Nobody reads the items of a row that is null."""
+    cdef Column* c = &step.column
+    cdef int64_t row, begin, size, low = INT64_MAX, high = 0
+    check_shape(path, schema, array, 3, start + last)
+    if array.n_children != 1 or last > first and array.buffers[2] == NULL:
+        malformed(path, f"has {array.n_children} children, or no buffer of sizes")
+    c[0] = borrow(array, start, LARGE if format_of(schema) == "+vL" else SMALL)
+    c.offsets, c.data = array.buffers[1], <const uint8_t*>array.buffers[2]
+    for row in range(first, last):
+        if is_null(c, row) or here.outer != NULL and not is_used(here.outer, row):
+            continue
+        begin, size = offset_at(c, c.start + row), size_at(c, c.start + row)
+        if begin < 0 or size < 0 or size > INT64_MAX - begin:
+            malformed(path, f"has a list of {size} items at {begin}")
+        if size:
+            low, high = min(low, begin), max(high, begin + size)
+    # An item may be of several rows, so that none of them tells whether the item is used.
+    return bind_children(encoder, step + 1, step + step.size, schema, array, 0, min(low, high), high, NULL)
 
 
 cdef int bind_fixed_list(

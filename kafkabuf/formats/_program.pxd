@@ -38,7 +38,7 @@ cdef enum Read:
     READ_DECIMAL            # little-endian two's complement, `width` bytes
     READ_BYTES              # strings and binaries of each layout; FIXED: `width` bytes
     READ_STRUCT
-    READ_LIST               # one child; the column has offsets
+    READ_LIST               # one child; the column has offsets, and the sizes of a list view
     READ_FIXED_LIST         # one child; `width` items
     READ_MAP                # two children, key and value, which are the children of the map's only child
 
@@ -148,8 +148,16 @@ cdef inline bint locate(const Step* step, int64_t row, int64_t* inner, int64_t* 
 cdef inline void find_items(const Step* step, int64_t place, int64_t* begin, int64_t* end) noexcept nogil:
     if step.read == READ_FIXED_LIST:
         begin[0], end[0] = place * step.width, (place + 1) * step.width
-    else:
+    elif step.column.data == NULL:
         begin[0], end[0] = offset_at(&step.column, place), offset_at(&step.column, place + 1)
+    else:
+        begin[0] = offset_at(&step.column, place)
+        end[0] = begin[0] + size_at(&step.column, place)
+
+
+# The items of a row of a list view.
+cdef inline int64_t size_at(const Column* c, int64_t place) noexcept nogil:
+    return (<const int64_t*>c.data)[place] if c.layout == LARGE else (<const int32_t*>c.data)[place]
 
 
 cdef inline int64_t read_integer(const Step* step, int64_t place) noexcept nogil:

@@ -18,21 +18,20 @@ INTEGERS = {
 REALS = {"e": "half", "f": "float", "g": "double"}
 TEXTS = {"u": "string", "U": "large_string", "vu": "string_view"}
 BINARIES = {"z": "binary", "Z": "large_binary", "vz": "binary_view"}
-LISTS = {"+l": "list", "+L": "large_list"}
+LISTS = {"+l": "list", "+L": "large_list", "+vl": "list_view", "+vL": "large_list_view"}
 # Units of times, in units a second.
 UNITS = {"s": 1, "m": 10**3, "u": 10**6, "n": 10**9}
 _UNIT_NAMES = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
 _PLAIN = {
     "n": "null", "b": "bool", "tdD": "date32", "tdm": "date64", "+s": "struct", "+m": "map", "+r": "run_end_encoded",
-    "+vl": "list_view", "+vL": "large_list_view",
 }  # fmt: skip
 
 
 class ArrowType(NamedTuple):
     """A column's type with its name.
 
-    `dictionary` is the type of the values of a dictionary-encoded column, `extension` the name of an extension type,
-    whose storage the other fields describe.
+    `dictionary` is the type of the values of a dictionary-encoded or run-end encoded column, `extension` the name of an
+    extension type, whose storage the other fields describe.
     """
 
     format: str
@@ -109,7 +108,7 @@ def with_zone(kind: ArrowType) -> bool:
 def type_name(kind: ArrowType) -> str:
     """The type for people, as pyarrow prints it."""
     if kind.dictionary is not None:
-        return f"dictionary<{type_name(kind.dictionary)}>"
+        return f"{'run_end_encoded' if kind.format == '+r' else 'dictionary'}<{type_name(kind.dictionary)}>"
     text = kind.format
     if text in INTEGERS:
         return INTEGERS[text][0]

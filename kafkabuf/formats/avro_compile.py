@@ -20,7 +20,7 @@ Steps = list[Step]
 
 
 class _MismatchError(SerializationError):
-    """A column and its field do not fit."""
+    """A column and its field do not fit. A union tries another branch; nobody outside of this module sees the class."""
 
 
 def compile_rows(root: Node, columns: Sequence[Column], prefix: bytes, extra_columns: str) -> Program:
@@ -34,14 +34,19 @@ def compile_rows(root: Node, columns: Sequence[Column], prefix: bytes, extra_col
         raise SerializationError(
             f"several columns make a record, and the Avro schema is {root}: name one column, or give a record schema"
         )
-    compiler = _Compiler(extra_columns)
-    steps = compiler.fields(record, columns, "", 0)
+    try:
+        steps = _Compiler(extra_columns).fields(record, columns, "", 0)
+    except _MismatchError as error:
+        raise SerializationError(*error.args) from None
     return make_program("Avro", AvroEncoder, steps, prefix + branch, one_column=False)
 
 
 def compile_column(root: Node, column: Column, prefix: bytes, extra_columns: str) -> Program:
     """A column is the whole value; its nulls are Kafka's null. Raises SerializationError."""
-    steps, _ = _Compiler(extra_columns).value(root, *column, column[1].name, 0)
+    try:
+        steps, _ = _Compiler(extra_columns).value(root, *column, column[1].name, 0)
+    except _MismatchError as error:
+        raise SerializationError(*error.args) from None
     return make_program("Avro", AvroEncoder, steps, prefix, one_column=True)
 
 

@@ -162,8 +162,8 @@ MISFITS: list[tuple[pa.DataType, Schema, str]] = [
     (pa.int64(), ["null", "string", "boolean"], "fits no branch of the Avro union"),
     (pa.int64(), ["null", "string"], "which does not fit Avro's string"),
     (pa.binary(5), FIXED_4, r"type fixed_size_binary\[5\], which does not fit Avro's fixed F of 4 bytes"),
-    (pa.run_end_encoded(pa.int32(), pa.int64()), "long", "type run_end_encoded"),
-    (pa.list_view(pa.int64()), {"type": "array", "items": "long"}, "type list_view"),
+    (pa.run_end_encoded(pa.int32(), pa.int64()), "string", "type run_end_encoded<int64>"),
+    (pa.list_view(pa.int64()), {"type": "array", "items": "string"}, r"'c\[\]' has the type int64"),
     (pa.month_day_nano_interval(), DURATION, "Arrow format 'tin'"),
 ]  # fmt: skip
 
@@ -271,7 +271,7 @@ def test_derived_names_of_nested_records_differ() -> None:
     assert [read(schema, row or b"") for row in Avro().encode(table)] == table.to_pylist()
 
 
-@pytest.mark.parametrize("kind", [pa.duration("s"), pa.run_end_encoded(pa.int32(), pa.int8()), pa.decimal128(5, -2)])
+@pytest.mark.parametrize("kind", [pa.duration("s"), pa.month_day_nano_interval(), pa.decimal128(5, -2)])
 def test_type_without_avro_type_is_not_derived(kind: pa.DataType) -> None:
     with pytest.raises(SerializationError, match=r"column 'c' has the type .*, for which Avro has no type"):
         Avro().schema_for(pa.schema([("c", kind)]))
@@ -309,3 +309,13 @@ def test_time_outside_of_a_day_is_refused(kind: pa.DataType) -> None:
     for wrong in (-1, day):
         with pytest.raises(SerializationError, match="out of the range"):
             Avro(schema).encode(pa.table({"a": pa.array([wrong], whole).view(kind)}))
+
+
+def test_error_of_a_column_is_the_public_class_and_shows_no_other() -> None:
+    record = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "int", "boolean"]}]}
+    for schema in (record, {"type": "array", "items": "int"}):
+        with pytest.raises(SerializationError) as caught:
+            Avro(schema).encode(pa.table({"a": ["text"]}))
+        assert type(caught.value) is SerializationError
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__

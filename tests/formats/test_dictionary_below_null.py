@@ -1,4 +1,4 @@
-"""Arrow says nothing of the index of a dictionary where a column around it is null: no format reads it there."""
+"""Arrow says nothing of a dictionary's index, or of a view, where a column around it is null: nobody reads it there."""
 
 from __future__ import annotations
 
@@ -54,3 +54,22 @@ def test_index_that_is_used_is_checked(name: str) -> None:
 def test_null_struct_of_a_dictionary_without_values_is_null() -> None:
     kind = pa.struct([("f", pa.dictionary(pa.int8(), pa.string()))])
     assert Json().encode(pa.table({"c": pa.array([None], kind)})) == [b'{"c":null}']
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_view_below_a_null_is_not_read(kind: pa.DataType, first: int) -> None:
+    long = "longer than a view holds"
+    odd = b"".join(number.to_bytes(4, "little", signed=True) for number in (99, 0, 7, -3))
+    _, views, data = pa.array([long, long, "y"], kind).buffers()
+    laid = views.to_pybytes()
+    items = pa.Array.from_buffers(kind, 3, [None, pa.py_buffer(laid[:16] + odd + laid[32:]), data])
+    below = pa.StructArray.from_arrays([items], ["f"], mask=NULL).slice(first)
+    table = pa.table({"c": below})
+    assert [value is None for value in table["c"].to_pylist()] == NULL.slice(first).to_pylist()
+    assert len(Json().encode(table)) == len(Avro().encode(table)) == 3 - first
+    assert Json().encode(table)[-1] == (b'{"c":{"f":"y"}}' if kind == pa.string_view() else b'{"c":{"f":"eQ=="}}')
+    used = pa.table({"c": pa.StructArray.from_arrays([items], ["f"]).slice(min(first, 1))})
+    for format in (Json(), Avro()):
+        with pytest.raises(SerializationError, match="has a view of 99 bytes that lies in none of its 1 buffers"):
+            format.encode(used)

@@ -198,7 +198,7 @@ def test_key_that_is_null_is_refused() -> None:
         (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "column 'c' has the type .* does not write as JSON"),
         (pa.array([[(b"k", 1)]], pa.map_(pa.binary(), pa.int8())), r"column 'c\{key\}' has the type binary, .* key"),
         (pa.array([[([1], 1)]], pa.map_(pa.list_(pa.int8()), pa.int8())), r"column 'c\{key\}' has the type list"),
-        (pa.RunEndEncodedArray.from_arrays([1], [1]), "run_end_encoded"),
+        (pa.RunEndEncodedArray.from_arrays([1], pa.array(["a"]).dictionary_encode()), "run_end_encoded"),
     ],
 )
 def test_type_without_json_is_refused_before_any_row(column: pa.Array, message: str) -> None:

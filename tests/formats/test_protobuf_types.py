@@ -396,7 +396,7 @@ MISFITS: list[tuple[pa.DataType, dict[str, Any], str]] = [
     (pa.list_(pa.string()), INT64 | {"label": REPEATED}, r"column 'c\[\]' has the type string"),
     (pa.list_(pa.list_(pa.int64())), INT64 | {"label": REPEATED}, r"column 'c\[\]' has the type list"),
     (pa.struct([("c", pa.string())]), ROW | {"label": REPEATED}, "give a list"),
-    (pa.list_view(pa.int64()), INT64 | {"label": REPEATED}, "type list_view"),
+    (pa.list_view(pa.string()), INT64 | {"label": REPEATED}, "type string"),
     (pa.list_(pa.struct([("key", pa.int32()), ("value", pa.int32())])), {"map": INT32}, "give a map"),
     (pa.map_(pa.string(), pa.int32()), {"map": INT32}, r"column 'c\{key\}' has the type string"),
     (pa.map_(pa.int32(), pa.string()), {"map": INT32}, r"column 'c\{\}' has the type string"),
