@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import click
 
@@ -19,10 +19,18 @@ from kafkabuf.errors import (
     KafkaError,
     RecordTooLargeError,
     RefusedWithOthersError,
+    SerializationError,
 )
 
 if TYPE_CHECKING:
     from kafkabuf.append.report import BulkReport
+
+
+class Raw(Protocol):
+    """What the input has for a record, by its place in the block."""
+
+    def __getitem__(self, place: int, /) -> bytes: ...
+
 
 # A faulty record has these errors, wherever it is sent.
 _OF_RECORDS = (InvalidRecordError, InvalidTimestampError, RecordTooLargeError)
@@ -37,14 +45,15 @@ class StoppedError(Exception):
 class _Pending(NamedTuple):
     report: BulkReport | None
     lines: Sequence[int]
-    raw: Sequence[bytes] | None
+    raw: Raw | None
     end: int
 
 
 class Refusals:
     """What becomes of lines that are no records: `on_error` is stop or skip, or dead-letter where there is a file."""
 
-    def __init__(self, on_error: str, dead_letters: BinaryIO | None) -> None:
+    def __init__(self, on_error: str, dead_letters: BinaryIO | None, unit: str = "line") -> None:
+        self.unit = unit
         self.count = 0
         self.stops = on_error == "stop"
         self.dead_letters = dead_letters
@@ -52,7 +61,7 @@ class Refusals:
     def take(self, refused: Refused) -> None:
         """Raises StoppedError if the run ends here."""
         if self.stops:
-            raise StoppedError(f"line {refused.line}: {refused.reason}")
+            raise StoppedError(f"{self.unit} {refused.line}: {refused.reason}")
         self.note(refused.line, refused.reason)
         if self.dead_letters is not None:
             self.dead_letters.write(refused.raw + b"\n")
@@ -60,14 +69,14 @@ class Refusals:
     def note(self, line: int, reason: str) -> None:
         self.count += 1
         if self.count <= _MAX_NOTES:
-            click.echo(f"line {line} is left out: {reason}", err=True)
+            click.echo(f"{self.unit} {line} is left out: {reason}", err=True)
         elif self.count == _MAX_NOTES + 1:
-            click.echo("more lines are left out; the end says how many", err=True)
+            click.echo(f"more {self.unit}s are left out; the end says how many", err=True)
 
     def take_overlong(self, line: int, reason: str) -> None:
         """As take(); spill() gets the line."""
         if self.stops:
-            raise StoppedError(f"line {line}: {reason}")
+            raise StoppedError(f"{self.unit} {line}: {reason}")
         self.note(line, reason)
 
     def spill(self, piece: bytes) -> None:
@@ -109,6 +118,18 @@ class Delivery:
             self.settle(0)  # raises the error of an earlier line
         for refused in records.refused:
             self._refusals.take(refused)
+        self.settle(_MAX_BLOCKS)
+
+    def add_rows(self, send: Callable[[], BulkReport], first: int, rows: int, raw: Raw) -> None:
+        """Queues rows of a table. A row that does not fit its format ends the run with StoppedError."""
+        try:
+            report = send()
+        except SerializationError as error:
+            self.settle(0)
+            self.give_up(getattr(error, "report", None))
+            raise StoppedError(f"in the rows from {first} to {first + rows - 1}: {error}") from error
+        kept = raw if self._refusals.dead_letters is not None else None
+        self._pending.append(_Pending(report, range(first, first + rows), kept, first + rows - 1))
         self.settle(_MAX_BLOCKS)
 
     def add_overlong(self, line: int, reason: str) -> None:
@@ -156,7 +177,7 @@ class Delivery:
         for row, error in refused:
             line = pending.lines[row]
             if not self._is_of_record(error):
-                raise StoppedError(f"line {line}: {error}") from error
+                raise StoppedError(f"{self._refusals.unit} {line}: {error}") from error
             self._refusals.take(Refused(line, pending.raw[row] if pending.raw is not None else b"", str(error)))
 
     def _is_of_record(self, error: KafkaError) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from kafkabuf.cli.input_lines import Block
 
-
 # json.loads() looks at the encoding of each text, and json.dumps() makes an encoder for each value.
 _decode = json.JSONDecoder().decode
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -14,11 +14,18 @@ from kafkabuf.cli.connection import OF_SENDING, config_of, connection_options, e
 from kafkabuf.cli.long_input import Interrupt, interruptible, progress_of
 
 if TYPE_CHECKING:
-    from kafkabuf.cli.delivery import Delivery
-    from kafkabuf.cli.input_records import Parse
+    from kafkabuf.cli.delivery import Delivery, Refusals
+    from kafkabuf.cli.input_records import Columns, Parse
     from kafkabuf.config import ProducerConfig
+    from kafkabuf.formats import Avro, Json
+    from kafkabuf.producer import KafkaProducer
 
-_JSON_SUFFIXES = (".jsonl", ".ndjson")
+    Sender = Callable[["_Run", KafkaProducer[Any, Any], Delivery, Interrupt], None]
+
+_SUFFIXES = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow",
+}  # fmt: skip
+_TABLES = ("csv", "parquet", "arrow")
 _ALL = 1 << 30
 _COLUMNS = ("key", "headers", "timestamp", "partition", "value")
 
@@ -30,21 +37,26 @@ _COLUMNS = ("key", "headers", "timestamp", "partition", "value")
     "-f",
     "--format",
     "input_format",
-    type=click.Choice(["lines", "jsonl"]),
-    help="Default: jsonl for a file *.jsonl or *.ndjson, else lines.",
+    type=click.Choice(["lines", "jsonl", *_TABLES]),
+    help="Default: by the suffix of FILE, else lines. csv, parquet and arrow need a FILE and pyarrow.",
 )
 @click.option("--key-separator", metavar="SEP", help="lines: what stands between key and value, such as : or \\t.")
-@click.option("--key", metavar="COL", help="jsonl: the column for the record's key.")
-@click.option("--headers", metavar="COL", help="jsonl: the column for the headers, an object.")
-@click.option("--timestamp", metavar="COL", help="jsonl: the column for the time, in milliseconds or as ISO-8601 text.")
-@click.option("--partition", metavar="COL", help="jsonl: the column for the partition.")
-@click.option("--value", metavar="COL", help="jsonl: the column for the value; default: see --value-format.")
+@click.option("--key", metavar="COL", help="The column for the record's key.")
+@click.option("--headers", metavar="COL", help="The column for the headers, an object.")
+@click.option("--timestamp", metavar="COL", help="The column for the time, in milliseconds or as ISO-8601 text.")
+@click.option("--partition", metavar="COL", help="The column for the partition.")
+@click.option("--value", metavar="COL", help="The column for the value; default: see --value-format.")
 @click.option(
     "--value-format",
-    default="raw",
-    show_default=True,
-    type=click.Choice(["raw", "json"]),
-    help="raw: the line as it is, or the text of the column; json: the columns without those of other options.",
+    type=click.Choice(["raw", "json", "avro"]),
+    help="raw: the line as it is, or the text of the column; json, avro: the columns without those of other options. "
+    "Default: raw for lines and jsonl, else json.",
+)
+@click.option(
+    "--value-schema",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The schema for avro; default: that of the file's columns.",
 )
 @click.option(
     "--on-error",
@@ -70,7 +82,8 @@ def produce(
     timestamp: str | None,
     partition: str | None,
     value: str | None,
-    value_format: str,
+    value_format: str | None,
+    value_schema: Path | None,
     on_error: str,
     dead_letter_file: Path | None,
     bootstrap_servers: str | None,
@@ -88,14 +101,20 @@ def produce(
     tail -f log | kafkabuf produce logs --bootstrap-servers localhost:9092
     kafkabuf produce users users.txt --key-separator : -X compression.type=zstd -b localhost:9092
     """
+    from kafkabuf.cli.delivery import Refusals
     from kafkabuf.cli.input_records import Columns
     from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 
     if not is_legal_topic(topic):
         raise click.BadParameter(f"{topic!r} is no topic: {TOPIC_RULE}", param_hint="TOPIC")
     columns = Columns(key, headers, timestamp, partition, value)
-    kind = input_format or ("jsonl" if file.endswith(_JSON_SUFFIXES) else "lines")
+    kind = input_format or _SUFFIXES.get(Path(file).suffix.lower(), "lines")
+    value_format = value_format or ("json" if kind in _TABLES else "raw")
     _check_options(kind, columns, key_separator, value_format)
+    if kind in _TABLES and file == "-":
+        raise click.UsageError(f"{kind} needs a FILE")
+    if value_schema is not None and value_format != "avro":
+        raise click.UsageError("--value-schema is for --value-format avro")
     if (on_error == "dead-letter") != (dead_letter_file is not None):
         raise click.UsageError("--on-error dead-letter and --dead-letter-file FILE belong together")
     config = config_of(bootstrap_servers, command_config, properties, OF_SENDING)
@@ -103,15 +122,21 @@ def produce(
         raise click.UsageError("this command has no transactions: leave transactional.id out")
     servers = ",".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
     with errors_explained(servers), _files_explained(), ExitStack() as stack:
-        source = _opened(stack, file)
         letters = None if dead_letter_file is None else stack.enter_context(dead_letter_file.open("ab"))
-        _Run(config, topic, on_error, letters).copy(source, _parser(kind, columns, key_separator, value_format))
+        if kind in _TABLES:
+            table = stack.enter_context(open(file, "rb"))
+            run = _Run(config, topic, Refusals(on_error, letters, "row"))
+            run.copy(_table_sender(table, kind, columns, _format(value_format, value_schema)))
+            return
+        encode = _encoder(value_format, value_schema, config)
+        run = _Run(config, topic, Refusals(on_error, letters))
+        run.copy(_line_sender(_opened(stack, file), _parser(kind, columns, key_separator, encode)))
 
 
-def _check_options(kind: str, columns: tuple[str | None, ...], separator: str | None, value_format: str) -> None:
-    if kind == "jsonl":
+def _check_options(kind: str, columns: Columns, separator: str | None, value_format: str) -> None:
+    if kind != "lines":
         if separator is not None:
-            raise click.UsageError("--key-separator is for --format lines; jsonl has --key COL")
+            raise click.UsageError(f"--key-separator is for --format lines; {kind} has --key COL")
         return
     for name, column in zip(_COLUMNS, columns, strict=True):
         if column is not None:
@@ -122,8 +147,40 @@ def _check_options(kind: str, columns: tuple[str | None, ...], separator: str | 
         raise click.UsageError("--key-separator needs at least one character")
 
 
+def _format(name: str, schema: Path | None) -> Avro | Json | None:
+    """What makes values; None for raw. Raises ConfigError for a file that is no schema."""
+    if name == "raw":
+        return None
+    from kafkabuf.formats import Avro, Json
+
+    return Json() if name == "json" else Avro(None if schema is None else schema.read_text("utf-8"))
+
+
+def _encoder(name: str, schema: Path | None, config: ProducerConfig) -> Callable[[Any], bytes] | None:
+    """What makes a value of an object of JSON; None for raw."""
+    from kafkabuf.cli.input_records import compact
+    from kafkabuf.errors import SerializationError
+
+    if name != "avro":
+        return compact if name == "json" else None
+    if schema is None:
+        raise click.UsageError("avro of jsonl needs --value-schema FILE")
+    if config.given_to_schema_registry():
+        raise click.UsageError("a Schema Registry needs --format csv, parquet or arrow")
+    made = _format(name, schema)
+
+    def encode(value: Any) -> bytes:
+        assert made is not None
+        try:
+            return bytes(made.encode_object(value))  # type: ignore[union-attr,arg-type]  # an Avro's
+        except SerializationError as error:
+            raise ValueError(str(error)) from error
+
+    return encode
+
+
 def _parser(
-    kind: str, columns: tuple[str | None, ...], separator: str | None, value_format: str
+    kind: str, columns: Columns, separator: str | None, encode: Callable[[Any], bytes] | None
 ) -> Callable[[int], Parse]:
     """What parses lines for a topic with so many partitions."""
     from kafkabuf.cli import input_records as records
@@ -131,10 +188,9 @@ def _parser(
     if kind == "lines":
         found = None if separator is None else separator.replace("\\t", "\t").encode(errors="surrogateescape")
         return lambda partitions: records.plain_lines if found is None else records.separated_lines(found)
-    if value_format == "raw" and not any(columns):
+    if encode is None and not any(columns):
         return lambda partitions: records.whole_json_lines
-    encode = records.compact if value_format == "json" else None
-    return lambda partitions: records.JsonLines(records.Columns(*columns), partitions, encode)
+    return lambda partitions: records.JsonLines(columns, partitions, encode)
 
 
 def _opened(stack: ExitStack, file: str) -> int:
@@ -162,28 +218,26 @@ def _files_explained() -> Iterator[None]:
 class _Run:
     """One run of the command, from the first line to the last acknowledgement."""
 
-    def __init__(self, config: ProducerConfig, topic: str, on_error: str, letters: BinaryIO | None) -> None:
-        from kafkabuf.cli.delivery import Refusals
+    def __init__(self, config: ProducerConfig, topic: str, refusals: Refusals) -> None:
+        self.config = config
+        self.topic = topic
+        self.refusals = refusals
 
-        self._config = config
-        self._topic = topic
-        self._refusals = Refusals(on_error, letters)
-
-    def copy(self, source: int, parser: Callable[[int], Parse]) -> None:
+    def copy(self, send: Sender) -> None:
         """Raises click.ClickException if a line or Ctrl-C ended the run, and KafkaError if Kafka did."""
         from kafkabuf.cli.delivery import Delivery, StoppedError
         from kafkabuf.errors import KafkaError
         from kafkabuf.producer import KafkaProducer
 
-        with KafkaProducer(self._config) as producer:
-            parse = parser(len(producer.partitions_for(self._topic).partitions))
-            delivery = Delivery(lambda records: producer.send_many(self._topic, *records.columns), self._refusals)
+        with KafkaProducer(self.config) as producer:
+            delivery = Delivery(lambda records: producer.send_many(self.topic, *records.columns), self.refusals)
             why = None
             with interruptible() as interrupt:
                 try:
-                    self._send(source, parse, delivery, interrupt)
+                    send(self, producer, delivery, interrupt)
+                    delivery.settle(0)
                     why = "interrupted" if interrupt.seen else None
-                except StoppedError as error:
+                except (StoppedError, click.ClickException) as error:
                     why = str(error)
                     delivery.give_up()
                 except (KafkaError, KeyboardInterrupt) as error:
@@ -197,24 +251,49 @@ class _Run:
             raise click.ClickException(f"{why}; {self._summary(delivery)}")
         click.echo(self._summary(delivery), err=True)
 
-    def _send(self, source: int, parse: Parse, delivery: Delivery, interrupt: Interrupt) -> None:
+    def _summary(self, delivery: Delivery) -> str:
+        left_out = f", {self.refusals.count:,} {self.refusals.unit}s left out" if self.refusals.count else ""
+        return f"{delivery.acknowledged:,} records acknowledged{left_out}"
+
+
+def _line_sender(source: int, parser: Callable[[int], Parse]) -> Sender:
+    """Sends the lines of a descriptor."""
+
+    def send(run: _Run, producer: KafkaProducer[Any, Any], delivery: Delivery, interrupt: Interrupt) -> None:
         from kafkabuf.cli.input_lines import LineReader
 
-        reader = LineReader(
-            source,
-            self._config.max_request_size,
-            spill=self._refusals.spill,
-            idle=lambda: interrupt.whole(lambda: delivery.settle(_ALL)),
-        )
+        limit = run.config.max_request_size
+        parse = parser(len(producer.partitions_for(run.topic).partitions))
+        idle = lambda: interrupt.whole(lambda: delivery.settle(_ALL))  # noqa: E731
+        reader = LineReader(source, limit, spill=run.refusals.spill, idle=idle)
         with progress_of(source) as show:
             for block in interrupt.watched(reader.blocks()):
                 delivery.add(parse(block), block.end)
                 if block.overlong:
-                    limit = self._config.max_request_size
                     delivery.add_overlong(block.first, f"it is longer than max.request.size ({limit} bytes)")
                 show(block.end, delivery.acknowledged)
-            delivery.settle(0)
 
-    def _summary(self, delivery: Delivery) -> str:
-        done = f"{delivery.acknowledged:,} records acknowledged"
-        return done + (f", {self._refusals.count:,} lines left out" if self._refusals.count else "")
+    return send
+
+
+def _table_sender(file: BinaryIO, kind: str, columns: Columns, value_format: Avro | Json | None) -> Sender:
+    """Sends the rows of a file."""
+    from kafkabuf.cli.input_tables import RowsAsJson, Shaper, batches
+
+    shaped = Shaper(columns, raw=value_format is None)
+
+    def send(run: _Run, producer: KafkaProducer[Any, Any], delivery: Delivery, interrupt: Interrupt) -> None:
+        first = 1
+        with progress_of(file.fileno()) as show:
+            for batch in interrupt.watched(batches(file, kind, columns)):
+                rows = shaped(batch)
+                delivery.add_rows(
+                    lambda: producer.send_arrow(rows, run.topic, value_format=value_format),  # noqa: B023  # called now
+                    first,
+                    batch.num_rows,
+                    RowsAsJson(batch),
+                )
+                first += batch.num_rows
+                show(0 if file.closed else file.tell(), delivery.acknowledged)
+
+    return send

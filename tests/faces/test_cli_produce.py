@@ -11,10 +11,14 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
+import fastavro
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from pyarrow import csv, ipc, parquet
 
 from kafkabuf.broker import ConsumerRecord, EmbeddedCluster
 from kafkabuf.cli import main
@@ -47,12 +51,16 @@ def produce(cluster: EmbeddedCluster, *arguments: str, text: bytes | None = None
     return result
 
 
+def fail(piece: bytes = b"") -> None:
+    pytest.fail("nothing is too long, and a file is never idle")
+
+
 def written(path: Path, content: bytes) -> str:
     path.write_bytes(content)
     return str(path)
 
 
-def pairs(cluster: EmbeddedCluster, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+def pairs(cluster: EmbeddedCluster, topic: str) -> list[tuple[bytes, bytes]]:
     return sorted((record.key or b"", record.value or b"") for record in cluster.messages(topic))
 
 
@@ -67,7 +75,7 @@ def test_every_line_of_a_pipe_is_a_value_byte_by_byte(cluster: EmbeddedCluster, 
     lines = [b"a", b"", b"\xff\x00", "wärt".encode(), b"with\r", b"last"]
     result = produce(cluster, topic, text=b"\n".join(lines))
     assert (result.exit_code, result.output_bytes) == (0, b"6 records acknowledged\n")
-    assert sorted(record.value for record in cluster.messages(topic)) == sorted(lines)
+    assert sorted(record.value or b"" for record in cluster.messages(topic)) == sorted(lines)
     assert {record.key for record in cluster.messages(topic)} == {None}
 
 
@@ -108,7 +116,7 @@ def test_reader_gives_every_line_its_number_and_offset(tmp_path: Path, size: int
     content = b"".join(b"%d" % n * (n % 90) + b"\n" for n in range(9000)) + b"end"
     path = written(tmp_path / "in", content)
     with open(path, "rb") as file:
-        blocks = list(LineReader(file.fileno(), 500, spill=pytest.fail, idle=pytest.fail, chunk=size).blocks())
+        blocks = list(LineReader(file.fileno(), 500, spill=fail, idle=fail, chunk=size).blocks())
     assert [line for block in blocks for line in block.lines] == content.split(b"\n")
     numbers = [block.first + place for block in blocks for place in range(len(block.lines))]
     assert numbers == list(range(1, 9002))
@@ -120,7 +128,7 @@ def test_overlong_line_is_left_out_whole_and_the_reading_goes_on_behind_it(tmp_p
     content = b"one\n" + b"x" * MIB + b"\ntwo\nthree\n"
     spilt = io.BytesIO()
     with open(written(tmp_path / "in", content), "rb") as file:
-        blocks = list(LineReader(file.fileno(), 1000, spill=spilt.write, idle=pytest.fail).blocks())
+        blocks = list(LineReader(file.fileno(), 1000, spill=spilt.write, idle=fail).blocks())
     assert [(line, block.first + n) for block in blocks for n, line in enumerate(block.lines)] == [
         (b"one", 1),
         (b"two", 3),
@@ -134,7 +142,7 @@ def test_overlong_line_is_left_out_whole_and_the_reading_goes_on_behind_it(tmp_p
 # ---- jsonl
 
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"id": n, "at": 1_700_000_000_000 + n, "to": n % 2, "about": {"a": "ä", "b": None}, "what": {"x": [n]}}
     for n in range(20)
 ]
@@ -222,7 +230,7 @@ def test_line_that_kafka_refuses_is_left_out_and_the_others_arrive(
     cluster.create_topic(other, 2)
     result = produce(cluster, other, path, *limits, "--on-error", "dead-letter", "--dead-letter-file", str(letters))
     assert result.exit_code == 0, result.output
-    assert sorted(record.value for record in cluster.messages(other)) == [b"a", b"b", b"c"]
+    assert sorted(record.value or b"" for record in cluster.messages(other)) == [b"a", b"b", b"c"]
     assert sorted(letters.read_bytes().splitlines()) == [large, b"y" * MIB]
 
 
@@ -266,3 +274,95 @@ def test_settings_of_a_producers_file_are_used_and_its_classes_are_not(
     result = CliRunner().invoke(main, ["produce", topic, os.devnull, "--command-config", str(settings)])
     assert result.exit_code == 0, result.output
     assert "ignored, since this command does not use these settings: value.serializer" in result.output
+
+
+# ---- tables
+
+
+def table_file(tmp_path: Path, kind: str, table: pa.Table) -> str:
+    path = str(tmp_path / f"in.{kind}")
+    if kind == "csv":
+        csv.write_csv(table, path)
+    elif kind == "parquet":
+        parquet.write_table(table, path)
+    else:
+        make = ipc.new_file if kind == "arrow" else ipc.new_stream
+        with make(path, table.schema) as writer:
+            writer.write_table(table)
+    return path
+
+
+TABLE = pa.table({"key": ["007", "b", None], "topic": [1, 2, 3], "n": [0.5, None, 2.0], "at": [5, 6, 7]})
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "stream"])
+def test_rows_of_a_table_become_json_without_the_columns_of_other_parts(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, kind: str
+) -> None:
+    path = table_file(tmp_path, kind, TABLE)
+    options = ["--format", "arrow"] if kind == "stream" else []
+    result = produce(cluster, topic, path, "--key", "key", "--timestamp", "at", *options)
+    assert (result.exit_code, result.output) == (0, "3 records acknowledged\n")
+    records = sorted(cluster.messages(topic), key=lambda record: record.timestamp)
+    assert [record.timestamp for record in records] == [5, 6, 7]
+    assert [record.key or b"" for record in records] == [b"007", b"b", b""]
+    found = [json.loads(record.value or b"") for record in records]
+    assert [{"n": None} | each for each in found] == [
+        {"topic": 1, "n": 0.5},
+        {"topic": 2, "n": None},
+        {"topic": 3, "n": 2.0},
+    ]
+
+
+def test_raw_column_is_the_value_and_partition_is_taken(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    table = pa.table({"v": [b"\xff", None, b"c"], "p": [1, 0, 1]})
+    path = table_file(tmp_path, "parquet", table)
+    assert produce(cluster, topic, path, "--partition", "p", "--value-format", "raw").exit_code == 0
+    assert [(record.partition, record.value) for record in in_order(cluster, topic)] == [
+        (0, None),
+        (1, b"\xff"),
+        (1, b"c"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_avro_is_what_fastavro_reads(cluster: EmbeddedCluster, topic: str, tmp_path: Path, kind: str) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]}
+    written(tmp_path / "r.avsc", json.dumps(schema).encode())
+    rows = [{"a": n, "b": f"text {n}"} for n in range(30)]
+    path = written(tmp_path / "in.jsonl", jsonl(*rows))
+    if kind == "csv":
+        path = table_file(tmp_path, "csv", pa.Table.from_pylist(rows))
+    options = ("--value-format", "avro", "--value-schema", str(tmp_path / "r.avsc"))
+    result = produce(cluster, topic, path, *options)
+    assert result.exit_code == 0, result.output
+    found = [fastavro.schemaless_reader(io.BytesIO(r.value or b""), schema, None) for r in cluster.messages(topic)]
+    assert sorted(found, key=str) == sorted(rows, key=str)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "reason"),
+    [
+        (b"a,b\n1,2\n", ["--key", "c"], "one column 'c' is needed, the file has a, b"),
+        (b"a,b\n1,2\n", ["--value-format", "raw"], "a raw value is one column, and 2 are left"),
+        (b"a,b\n1,2\n1,2,3\n", [], "the csv file cannot be read"),
+        (b"a,b\n1,x\n", ["--timestamp", "b"], "a column has a wrong type"),
+    ],
+)
+def test_faulty_table_is_explained(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, content: bytes, options: list[str], reason: str
+) -> None:
+    result = produce(cluster, topic, written(tmp_path / "in.csv", content), *options)
+    assert result.exit_code == 1
+    assert reason in result.output
+    assert result.output.endswith("0 records acknowledged\n")
+
+
+def test_row_that_is_too_large_goes_to_the_file_as_json(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    path = table_file(tmp_path, "parquet", pa.table({"v": ["a", "x" * 5000, "b"], "n": [1, 2, 3]}))
+    letters = tmp_path / "letters"
+    limits = ("-X", "max.request.size=4000", "-X", "batch.size=1000")
+    result = produce(cluster, topic, path, *limits, "--on-error", "dead-letter", "--dead-letter-file", str(letters))
+    assert result.exit_code == 0, result.output
+    assert "row 2 is left out" in result.output
+    assert json.loads(letters.read_bytes()) == {"v": "x" * 5000, "n": 2}
