@@ -47,6 +47,7 @@ class _Pending(NamedTuple):
     lines: Sequence[int]
     raw: Raw | None
     end: int
+    last: int
 
 
 class Refusals:
@@ -105,15 +106,18 @@ class Delivery:
         self._settled = settled
         self._pending: deque[_Pending] = deque()
 
-    def add(self, records: Records, end: int) -> None:
-        """Queues the records of a block that ends at the input's offset `end`. Raises StoppedError."""
+    def add(self, records: Records, end: int, count: int) -> None:
+        """Queues the records of a block that ends at the input's offset `end`, behind `count` lines.
+
+        Raises StoppedError.
+        """
         stop = records.refused[0] if records.refused and self._refusals.stops else None
         if stop is not None:
             _cut(records, stop.line)
         report = self._send(records) if len(records.lines) else None
         raw = records.raw if self._refusals.dead_letters is not None else None
         # Behind a line that ends the run nothing is settled.
-        self._pending.append(_Pending(report, records.lines, raw, -1 if stop else end))
+        self._pending.append(_Pending(report, records.lines, raw, -1 if stop else end, count))
         if stop is not None:
             self.settle(0)  # raises the error of an earlier line
         for refused in records.refused:
@@ -129,7 +133,7 @@ class Delivery:
             self.give_up(getattr(error, "report", None))
             raise StoppedError(f"in the rows from {first} to {first + rows - 1}: {error}") from error
         kept = raw if self._refusals.dead_letters is not None else None
-        self._pending.append(_Pending(report, range(first, first + rows), kept, first + rows - 1))
+        self._pending.append(_Pending(report, range(first, first + rows), kept, first + rows - 1, first + rows - 1))
         self.settle(_MAX_BLOCKS)
 
     def add_overlong(self, line: int, reason: str) -> None:
@@ -167,7 +171,7 @@ class Delivery:
                 self._take_failures(report, pending)
         if pending.end >= 0:
             self._refusals.flush()
-            self._settled(pending.end, pending.lines[-1] if len(pending.lines) else 0)
+            self._settled(pending.end, pending.last)
 
     def _take_failures(self, report: BulkReport, pending: _Pending) -> None:
         refused = sorted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +13,7 @@ import click
 
 from kafkabuf.cli.connection import OF_SENDING, config_of, connection_options, errors_explained
 from kafkabuf.cli.long_input import Interrupt, interruptible, progress_of
+from kafkabuf.cli.resume import Resume
 
 if TYPE_CHECKING:
     from kafkabuf.cli.delivery import Delivery, Refusals
@@ -71,6 +73,17 @@ _COLUMNS = ("key", "headers", "timestamp", "partition", "value")
     metavar="FILE",
     help="Where --on-error dead-letter appends the lines.",
 )
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Keep in FILE.kafkabuf-resume how far FILE is acknowledged, and go on there. Each line arrives at least once.",
+)
+@click.option(
+    "--resume-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="STATE",
+    help="As --resume, in this file.",
+)
 @connection_options
 def produce(
     topic: str,
@@ -86,6 +99,8 @@ def produce(
     value_schema: Path | None,
     on_error: str,
     dead_letter_file: Path | None,
+    resume: bool,
+    resume_file: Path | None,
     bootstrap_servers: str | None,
     command_config: Path | None,
     properties: tuple[str, ...],
@@ -117,19 +132,24 @@ def produce(
         raise click.UsageError("--value-schema is for --value-format avro")
     if (on_error == "dead-letter") != (dead_letter_file is not None):
         raise click.UsageError("--on-error dead-letter and --dead-letter-file FILE belong together")
+    if resume and resume_file is None:
+        resume_file = Path(f"{file}.kafkabuf-resume")
+    if resume_file is not None and file == "-":
+        raise click.UsageError("--resume needs a FILE")
     config = config_of(bootstrap_servers, command_config, properties, OF_SENDING)
     if config.transactional_id:
         raise click.UsageError("this command has no transactions: leave transactional.id out")
     servers = ",".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
     with errors_explained(servers), _files_explained(), ExitStack() as stack:
         letters = None if dead_letter_file is None else stack.enter_context(dead_letter_file.open("ab"))
+        state = None if resume_file is None else Resume(resume_file, file, topic, kind)
         if kind in _TABLES:
             table = stack.enter_context(open(file, "rb"))
-            run = _Run(config, topic, Refusals(on_error, letters, "row"))
+            run = _Run(config, topic, Refusals(on_error, letters, "row"), state)
             run.copy(_table_sender(table, kind, columns, _format(value_format, value_schema)))
             return
         encode = _encoder(value_format, value_schema, config)
-        run = _Run(config, topic, Refusals(on_error, letters))
+        run = _Run(config, topic, Refusals(on_error, letters), state)
         run.copy(_line_sender(_opened(stack, file), _parser(kind, columns, key_separator, encode)))
 
 
@@ -218,7 +238,8 @@ def _files_explained() -> Iterator[None]:
 class _Run:
     """One run of the command, from the first line to the last acknowledgement."""
 
-    def __init__(self, config: ProducerConfig, topic: str, refusals: Refusals) -> None:
+    def __init__(self, config: ProducerConfig, topic: str, refusals: Refusals, state: Resume | None) -> None:
+        self.state = state
         self.config = config
         self.topic = topic
         self.refusals = refusals
@@ -230,7 +251,9 @@ class _Run:
         from kafkabuf.producer import KafkaProducer
 
         with KafkaProducer(self.config) as producer:
-            delivery = Delivery(lambda records: producer.send_many(self.topic, *records.columns), self.refusals)
+            delivery = Delivery(
+                lambda records: producer.send_many(self.topic, *records.columns), self.refusals, self._settled
+            )
             why = None
             with interruptible() as interrupt:
                 try:
@@ -247,9 +270,16 @@ class _Run:
                         click.echo(self._summary(delivery), err=True)
                         raise
                     why = "interrupted twice"
+                finally:
+                    if self.state is not None:
+                        self.state.save()
         if why is not None:
             raise click.ClickException(f"{why}; {self._summary(delivery)}")
         click.echo(self._summary(delivery), err=True)
+
+    def _settled(self, offset: int, count: int) -> None:
+        if self.state is not None:
+            self.state.settled(offset, count)
 
     def _summary(self, delivery: Delivery) -> str:
         left_out = f", {self.refusals.count:,} {self.refusals.unit}s left out" if self.refusals.count else ""
@@ -265,10 +295,13 @@ def _line_sender(source: int, parser: Callable[[int], Parse]) -> Sender:
         limit = run.config.max_request_size
         parse = parser(len(producer.partitions_for(run.topic).partitions))
         idle = lambda: interrupt.whole(lambda: delivery.settle(_ALL))  # noqa: E731
-        reader = LineReader(source, limit, spill=run.refusals.spill, idle=idle)
+        offset, count = (0, 0) if run.state is None else (run.state.offset, run.state.count)
+        if offset:
+            os.lseek(source, offset, os.SEEK_SET)
+        reader = LineReader(source, limit, spill=run.refusals.spill, idle=idle, offset=offset, line=count + 1)
         with progress_of(source) as show:
             for block in interrupt.watched(reader.blocks()):
-                delivery.add(parse(block), block.end)
+                delivery.add(parse(block), block.end, block.first + len(block.lines) - 1)
                 if block.overlong:
                     delivery.add_overlong(block.first, f"it is longer than max.request.size ({limit} bytes)")
                 show(block.end, delivery.acknowledged)
@@ -284,8 +317,14 @@ def _table_sender(file: BinaryIO, kind: str, columns: Columns, value_format: Avr
 
     def send(run: _Run, producer: KafkaProducer[Any, Any], delivery: Delivery, interrupt: Interrupt) -> None:
         first = 1
+        done = 0 if run.state is None else run.state.count
         with progress_of(file.fileno()) as show:
             for batch in interrupt.watched(batches(file, kind, columns)):
+                skipped = min(max(done + 1 - first, 0), batch.num_rows)
+                first += skipped
+                batch = batch.slice(skipped)
+                if not batch.num_rows:
+                    continue
                 rows = shaped(batch)
                 delivery.add_rows(
                     lambda: producer.send_arrow(rows, run.topic, value_format=value_format),  # noqa: B023  # called now

@@ -23,6 +23,7 @@ from pyarrow import csv, ipc, parquet
 from kafkabuf.broker import ConsumerRecord, EmbeddedCluster
 from kafkabuf.cli import main
 from kafkabuf.cli.input_lines import LineReader
+from kafkabuf.cli.resume import Resume
 
 MIB = 1 << 20
 
@@ -366,3 +367,64 @@ def test_row_that_is_too_large_goes_to_the_file_as_json(cluster: EmbeddedCluster
     assert result.exit_code == 0, result.output
     assert "row 2 is left out" in result.output
     assert json.loads(letters.read_bytes()) == {"v": "x" * 5000, "n": 2}
+
+
+# ---- going on
+
+
+def test_resumed_run_goes_on_behind_the_lines_that_were_acknowledged(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.txt"
+    first = b"".join(b"%d\n" % n for n in range(100))
+    for added in (first, b"", b"more\n"):
+        with path.open("ab") as file:
+            file.write(added)
+        result = produce(cluster, topic, str(path), "--resume")
+        assert (result.exit_code, result.output) == (0, f"{len(added.splitlines())} records acknowledged\n")
+    assert sorted(record.value or b"" for record in cluster.messages(topic)) == sorted(path.read_bytes().splitlines())
+    assert json.loads((tmp_path / "in.txt.kafkabuf-resume").read_bytes())["offset"] == path.stat().st_size
+
+
+@pytest.mark.parametrize("kind", ["txt", "csv"])
+def test_run_that_stopped_goes_on_without_loss(cluster: EmbeddedCluster, topic: str, tmp_path: Path, kind: str) -> None:
+    """The line that is too large stops the first run; the second may send it."""
+    lines = [b"%06d" % n * 20 for n in range(40_000)]
+    lines[30_000] = b"1" * 5000
+    path = written(tmp_path / f"in.{kind}", b"\n".join([*([b"v"] if kind == "csv" else []), *lines]) + b"\n")
+    options = ["--resume-file", str(tmp_path / "state"), *(["--value", "v", "--value-format", "raw"] * (kind == "csv"))]
+    stopped = produce(cluster, topic, path, *options, "-X", "max.request.size=4000", "-X", "batch.size=3000")
+    assert stopped.exit_code == 1
+    assert f"{'row' if kind == 'csv' else 'line'} 30001: " in stopped.output
+    state = json.loads((tmp_path / "state").read_bytes())
+    assert 0 < state["count"] <= 30_000
+    resumed = produce(cluster, topic, path, *options)
+    assert (resumed.exit_code, resumed.output) == (0, f"{40_000 - state['count']:,} records acknowledged\n")
+    assert {record.value for record in cluster.messages(topic)} == set(lines)
+
+
+def test_state_of_another_file_or_topic_is_refused(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "in.txt", b"one\ntwo\n")
+    assert produce(cluster, topic, path, "--resume").exit_code == 0
+    state = f"{path}.kafkabuf-resume"
+    for content, name, reason in [
+        (b"One\ntwo\nthree\n", topic, "is another file than"),
+        (b"one\n", topic, "is another file than"),
+        (b"one\ntwo\n", "other", "is of topic"),
+    ]:
+        result = produce(cluster, name, written(tmp_path / "in.txt", content), "--resume")
+        assert (result.exit_code, reason in result.output) == (1, True), result.output
+    written(Path(state), b"[]")
+    result = produce(cluster, topic, path, "--resume")
+    assert (result.exit_code, "is no state of this command" in result.output) == (1, True), result.output
+
+
+def test_state_is_saved_at_most_once_a_second(tmp_path: Path) -> None:
+    now = [0.0]
+    path = written(tmp_path / "in", b"a\nb\n")
+    state = Resume(tmp_path / "state", path, "t", "lines", now=lambda: now[0])
+    state.settled(2, 1)
+    assert not (tmp_path / "state").exists()
+    now[0] = 1.0
+    state.settled(4, 2)
+    assert (Resume(tmp_path / "state", path, "t", "lines").offset, list(tmp_path.glob("*.new"))) == (4, [])
