@@ -23,6 +23,7 @@ from pyarrow import csv, ipc, parquet
 from kafkabuf.broker import ConsumerRecord, EmbeddedCluster
 from kafkabuf.cli import main
 from kafkabuf.cli.input_lines import LineReader
+from kafkabuf.cli.input_records import as_timestamp
 from kafkabuf.cli.resume import Resume
 
 MIB = 1 << 20
@@ -383,7 +384,8 @@ def test_resumed_run_goes_on_behind_the_lines_that_were_acknowledged(
         result = produce(cluster, topic, str(path), "--resume")
         assert (result.exit_code, result.output) == (0, f"{len(added.splitlines())} records acknowledged\n")
     assert sorted(record.value or b"" for record in cluster.messages(topic)) == sorted(path.read_bytes().splitlines())
-    assert json.loads((tmp_path / "in.txt.kafkabuf-resume").read_bytes())["offset"] == path.stat().st_size
+    state = json.loads((tmp_path / "in.txt.kafkabuf-resume").read_bytes())
+    assert (state["offset"], state["count"]) == (path.stat().st_size, 101)
 
 
 @pytest.mark.parametrize("kind", ["txt", "csv"])
@@ -428,3 +430,15 @@ def test_state_is_saved_at_most_once_a_second(tmp_path: Path) -> None:
     now[0] = 1.0
     state.settled(4, 2)
     assert (Resume(tmp_path / "state", path, "t", "lines").offset, list(tmp_path.glob("*.new"))) == (4, [])
+
+
+def test_state_does_not_pass_a_line_that_stopped_the_run(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "in.jsonl", FAULTY)
+    assert produce(cluster, topic, path, "--key", "id", "--resume").exit_code == 1
+    assert json.loads(Path(f"{path}.kafkabuf-resume").read_bytes())["offset"] == 0
+
+
+@pytest.mark.parametrize("value", [-1, True, 1.5, "yesterday", 1 << 63])
+def test_timestamp_that_kafka_cannot_hold_makes_the_line_faulty(value: object) -> None:
+    with pytest.raises(ValueError, match=r"timestamp|isoformat"):
+        as_timestamp(value)
