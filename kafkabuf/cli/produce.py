@@ -192,7 +192,7 @@ def _encoder(name: str, schema: Path | None, config: ProducerConfig) -> Callable
     def encode(value: Any) -> bytes:
         assert made is not None
         try:
-            return bytes(made.encode_object(value))  # type: ignore[union-attr,arg-type]  # an Avro's
+            return bytes(made.encode_object(value))  # type: ignore[arg-type]  # None only for None
         except SerializationError as error:
             raise ValueError(str(error)) from error
 

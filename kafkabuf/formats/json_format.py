@@ -1,10 +1,10 @@
-"""Json: how send_arrow() makes keys and values of columns, as JSON text."""
+"""Json: how send_arrow() makes keys and values of columns, and send() of Python objects, as JSON text."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self, final
 
@@ -105,6 +105,34 @@ class Json(Format):
         from kafkabuf.formats._encoded import columns_of
 
         return self.schema_text(Source(tuple(enumerate(columns_of(data))), is_record=True))
+
+    # ---- Python objects ----------------------------------------------------------------------------------------------
+
+    def encode_object(self, value: Any, prefix: bytes | None = None) -> bytes | None:
+        """Encode one Python object as orjson does, which the extra `json` installs.
+
+        Dicts, lists, text, numbers, dates and times, UUIDs, enums, dataclasses, named tuples, objects of attrs,
+        pydantic and msgspec; bytes, Decimal and timedelta as send_arrow() writes such columns. `prefix` takes the place
+        of the format's prefix. None is None, Kafka's null. Raises SerializationError, which names the path to what
+        cannot be written; ConfigError for a Json with Spark's dialect or with patterns; MissingExtraError without
+        orjson.
+        """
+        framed = self if prefix is None else self._changed(prefix=checked_prefix(prefix))
+        return framed.object_serializer("value")(value)
+
+    def __call__(self, value: Any) -> bytes | None:
+        """encode_object(): a Json is a serializer of Python objects."""
+        return self.encode_object(value)
+
+    def object_serializer(self, field: str) -> Callable[[Any], bytes | None]:
+        """The serializer of a producer's keys or values. `field`, "key" or "value", begins errors."""
+        if self._choices != Json()._choices:
+            raise ConfigError(
+                "a Json that is a serializer takes no dialect, patterns or ignore_null_fields: these are for columns"
+            )
+        from kafkabuf.formats.json_objects import object_serializer
+
+        return object_serializer(field, self.prefix)
 
     # ---- what a Schema Registry asks for -----------------------------------------------------------------------------
 

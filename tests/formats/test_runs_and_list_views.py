@@ -28,7 +28,9 @@ RUNS = {
 
 def encoded_runs(column: pa.Array, width: pa.DataType) -> pa.Array:
     """As pc.run_end_encode, for types that it does not take."""
-    ends, starts, rows = [], [], column.to_pylist()
+    ends: list[int] = []
+    starts: list[int] = []
+    rows = column.to_pylist()
     for row, value in enumerate(rows):
         if row == 0 or value != rows[row - 1]:
             starts.append(row)
