@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from kafkabuf import KafkaProducer
 from kafkabuf.aio import AIOKafkaProducer
@@ -25,7 +26,7 @@ from kafkabuf.errors import (
     SerializationError,
     TimeoutError,
 )
-from kafkabuf.formats import Avro, Json
+from kafkabuf.formats import Avro, Json, Protobuf
 from kafkabuf.formats.registry import SchemaRegistry
 from rigs.producer import TOPIC, Rig
 from tests.formats.avro_support import written
@@ -334,3 +335,19 @@ def test_interrupt_while_the_registry_is_asked_counts_the_rows_before_it(
 def test_json_without_a_schema_is_refused_beside_a_registry(cluster: EmbeddedCluster, fake: FakeRegistry) -> None:
     with pytest.raises(ConfigError):
         KafkaProducer(settings_of(cluster, fake, value_serializer=Json()))
+
+
+def test_json_and_protobuf_objects_have_the_frame_of_their_registered_schema(
+    cluster: EmbeddedCluster, fake: FakeRegistry
+) -> None:
+    schema = {"type": "object", "title": "One"}
+    with KafkaProducer(settings_of(cluster, fake, value_serializer=Json(schema=schema))) as producer:
+        producer.send("json", ONE).result()
+    with KafkaProducer(settings_of(cluster, fake, value_serializer=Protobuf(Timestamp))) as producer:
+        producer.send("protobuf", Timestamp(seconds=5)).result()
+        with pytest.raises(SerializationError, match="no message"):
+            producer.send("protobuf", ONE)
+    number = fake.subjects["json-value"][0]["id"]
+    assert values(cluster, "json") == [b"\0" + number.to_bytes(4, "big") + b'{"a":1}']
+    number = fake.subjects["protobuf-value"][0]["id"]
+    assert values(cluster, "protobuf") == [b"\0" + number.to_bytes(4, "big") + b"\0" + b"\x08\x05"]
