@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,9 +65,8 @@ def ping(
         probe = Probe(config, topic, record=record, timeout=timeout)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
-    logging.getLogger("kafkabuf").addHandler(logging.NullHandler())  # the lines below say all that the log would
     out = console()
-    with safe_output():
+    with safe_output(), _without_log():
         for outcome in probe.run():
             if as_json:
                 click.echo(json.dumps(_as_json(outcome)))
@@ -73,6 +74,17 @@ def ping(
                 out.print(_line(outcome), style="red" if outcome.error else None, soft_wrap=True)
     if probe.failures:
         raise SystemExit(int(probe.failures[0].step))
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """The command's own lines say all that Python would print of the log."""
+    logger, handler = logging.getLogger("kafkabuf"), logging.NullHandler()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _line(outcome: Outcome) -> str:

@@ -91,7 +91,7 @@ def test_others_are_served_while_members_with_different_topics_get_partitions(wo
     for number in range(30):
         join(world, f"m{number}", subscribed_topic_names=names[number * 10 :])
     values = {**NEW_MEMBER, "member_id": "last", "subscribed_topic_names": names[1::2]}
-    assert world.served_before(m.CONSUMER_GROUP_HEARTBEAT, 1, **values) > 20
+    assert world.served_before(m.CONSUMER_GROUP_HEARTBEAT, 1, **values) > 8
     assert world.client.receive(m.CONSUMER_GROUP_HEARTBEAT, 1).error_code == 0
     topics = [{"name": name, "partitions": [{"partition_index": 0}]} for name in names]
     assert world.served_before(m.OFFSET_DELETE, 0, group_id="g", topics=topics) > 2

@@ -232,7 +232,7 @@ def test_registry_that_does_not_answer_fails_in_time(fake: FakeRegistry, client:
     fake.faults = [fault] * 9
     registry = SchemaRegistry({"schema.registry.url": fake.url, "max.retries": 0}, client=client)
     started = time.monotonic()
-    with pytest.raises(NetworkError, match=r"within 0\.3 s|ReadTimeout|timed out") as caught:
+    with pytest.raises(NetworkError, match=r"within 0\.(3|2\d+) s|ReadTimeout|timed out") as caught:
         registry.resolve(RECORD, subject="t-value", timeout=0.3)
     assert time.monotonic() - started < 5, "far less than the time-out of a read, 60 s"
     assert fake.url in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -270,7 +271,7 @@ def test_silent_registry_takes_max_block_ms_and_no_more(fake: FakeRegistry) -> N
     rig.producer.registry = SchemaRegistry({"url": fake.url}, client="kafkabuf")  # its clock is the real one
     error = refused(rig)
     assert isinstance(error, TimeoutError)
-    assert "within 0.3 s" in str(error)
+    assert re.search(r"within 0\.(3|2\d+) s", str(error))
     assert fake.url in str(error)
 
 
