@@ -126,6 +126,19 @@ def config_of(
         raise click.UsageError(str(error)) from error
 
 
+def servers_of(config: ProducerConfig) -> str:
+    """The bootstrap servers as Kafka's own tools take them."""
+    return ",".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+
+
+def require_topic(topic: str) -> None:
+    """Raises click.BadParameter for an argument TOPIC that is no name of a topic."""
+    from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
+
+    if not is_legal_topic(topic):
+        raise click.BadParameter(f"{topic!r} is no topic: {TOPIC_RULE}", param_hint="TOPIC")
+
+
 def _given(properties: tuple[str, ...]) -> dict[str, str]:
     given = {}
     for found in properties:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from kafkabuf.cli.connection import config_of, connection_options, errors_explained
+from kafkabuf.cli.connection import config_of, connection_options, errors_explained, require_topic, servers_of
 from kafkabuf.cli.output import safe_output
 
 if TYPE_CHECKING:
@@ -76,16 +76,14 @@ def consume(
     """
     from kafkabuf.cli.record_format import formatter
     from kafkabuf.cli.topic_reader import TopicReader
-    from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 
-    if not is_legal_topic(topic):
-        raise click.BadParameter(f"{topic!r} is no topic: {TOPIC_RULE}", param_hint="TOPIC")
+    require_topic(topic)
     if timeout is not None and math.isnan(timeout):
         raise click.BadParameter("a number of seconds is needed, found nan", param_hint="--timeout")
     if sys.stdout is None:
         raise click.ClickException("the output cannot be written: it is closed")
     config = config_of(bootstrap_servers, command_config, properties)
-    servers = ",".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+    servers = servers_of(config)
     try:
         output = _Output(formatter(output_format, visible=sys.stdout.isatty()), max_messages)
     except ValueError as error:

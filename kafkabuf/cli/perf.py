@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kafkabuf.cli.connection import config_of, connection_options, errors_explained
+from kafkabuf.cli.connection import config_of, connection_options, errors_explained, require_topic, servers_of
 from kafkabuf.cli.output import safe_output
 
 if TYPE_CHECKING:
@@ -87,10 +87,8 @@ def perf(
     kafkabuf perf test --throughput 1000 -n 30000 --compare confluent -b localhost:9092
     """
     from kafkabuf.cli.perf_load import Load
-    from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 
-    if not is_legal_topic(topic):
-        raise click.BadParameter(f"{topic!r} is no topic: {TOPIC_RULE}", param_hint="TOPIC")
+    require_topic(topic)
     if payload_file is not None and record_size is not None:
         raise click.UsageError("give --record-size or --payload-file, not both")
     if transaction_size and clients:
@@ -104,7 +102,7 @@ def perf(
             raise click.BadParameter("the file has no line", param_hint="--payload-file")
     config = config_of(bootstrap_servers, command_config, properties)
     load = Load(topic, values, num_records, throughput, transaction_size or 0)
-    servers = ",".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+    servers = servers_of(config)
     with errors_explained(servers), safe_output():
         results = [_run(client, config, load) for client in (*dict.fromkeys(clients), "kafkabuf")]
         _report(results, json_file, plot)

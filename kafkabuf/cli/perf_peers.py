@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kafkabuf.cli.connection import servers_of
 from kafkabuf.cli.perf_load import Load, Result, Sending, Tally
 from kafkabuf.errors import ConfigError, KafkaError
 
@@ -37,7 +38,7 @@ def _servers(config: ProducerConfig) -> str:
         raise ConfigError(
             "--compare knows no security settings of the other clients: compare over a PLAINTEXT listener"
         )
-    return ",".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+    return servers_of(config)
 
 
 def _import(module: str, package: str) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kafkabuf.cli.connection import config_of, connection_options
+from kafkabuf.cli.connection import config_of, connection_options, require_topic
 from kafkabuf.cli.output import safe_output
 
 if TYPE_CHECKING:
@@ -54,10 +54,9 @@ def ping(
     from kafkabuf.cli.output import console
     from kafkabuf.cli.probe import Probe
     from kafkabuf.errors import ConfigError
-    from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 
-    if topic is not None and not is_legal_topic(topic):
-        raise click.BadParameter(f"{topic!r} is no topic: {TOPIC_RULE}", param_hint="TOPIC")
+    if topic is not None:
+        require_topic(topic)
     if record and topic is None:
         raise click.UsageError("--record needs a TOPIC to send the record to")
     config = config_of(bootstrap_servers, command_config, properties)

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from kafkabuf.cli.connection import OF_SENDING, config_of, connection_options, errors_explained
+from kafkabuf.cli.connection import (
+    OF_SENDING,
+    config_of,
+    connection_options,
+    errors_explained,
+    require_topic,
+    servers_of,
+)
 from kafkabuf.cli.long_input import Interrupt, interruptible, progress_of
 from kafkabuf.cli.resume import Resume
 
@@ -118,10 +125,8 @@ def produce(
     """
     from kafkabuf.cli.delivery import Refusals
     from kafkabuf.cli.input_records import Columns
-    from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 
-    if not is_legal_topic(topic):
-        raise click.BadParameter(f"{topic!r} is no topic: {TOPIC_RULE}", param_hint="TOPIC")
+    require_topic(topic)
     columns = Columns(key, headers, timestamp, partition, value)
     kind = input_format or _SUFFIXES.get(Path(file).suffix.lower(), "lines")
     value_format = value_format or ("json" if kind in _TABLES else "raw")
@@ -139,7 +144,7 @@ def produce(
     config = config_of(bootstrap_servers, command_config, properties, OF_SENDING)
     if config.transactional_id:
         raise click.UsageError("this command has no transactions: leave transactional.id out")
-    servers = ",".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+    servers = servers_of(config)
     with errors_explained(servers), _files_explained(), ExitStack() as stack:
         letters = None if dead_letter_file is None else stack.enter_context(dead_letter_file.open("ab"))
         state = None if resume_file is None else Resume(resume_file, file, topic, kind)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kafkabuf.cli.connection import config_of, connection_options, errors_explained
+from kafkabuf.cli.connection import config_of, connection_options, errors_explained, servers_of
 from kafkabuf.cli.output import SafeOutputGroup
 from kafkabuf.errors import GroupAuthorizationError, KafkaError
 
@@ -195,7 +195,7 @@ def _admin(
     from kafkabuf.metadata.admin_transactions import TransactionAdmin
 
     config = config_of(bootstrap_servers, command_config, properties)
-    servers = ",".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+    servers = servers_of(config)
     with errors_explained(servers), TransactionAdmin(config) as admin:
         yield admin
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kafkabuf.broker.groups.members import Joining
 from kafkabuf.broker.groups.reconciliation import CurrentAssignment, Partitions, TopicIdPartition
 from kafkabuf.broker.waiting.timer import Timeout
-from kafkabuf.errors import FencedMemberEpochError, InvalidRegularExpressionError
+from kafkabuf.errors import InvalidRegularExpressionError
 
 # By expression: the names that match it, or the error of an expression that is not valid.
 Matches = Mapping[str, frozenset[str] | InvalidRegularExpressionError]
@@ -197,16 +197,3 @@ class ConsumerMembers:
     def _disown(self, member: ConsumerMember) -> None:
         for partition in member.current.owned:
             del self._owners[partition]
-
-
-def check_epoch(current: CurrentAssignment, beat: ConsumerHeartbeat) -> None:
-    """Raises FencedMemberEpochError unless the member is in the epoch of the heartbeat. The epoch before is right, too,
-    if the member may have missed the response that told it the new epoch: then it owns nothing that it may not."""
-    if beat.member_epoch == current.epoch:
-        return
-    missed = beat.member_epoch == current.previous_epoch and beat.member_epoch < current.epoch
-    if not (missed and beat.reported is not None and beat.reported <= current.assigned):
-        raise FencedMemberEpochError(
-            f"the heartbeat has epoch {beat.member_epoch}, the member is in {current.epoch}: give up all partitions "
-            f"and join again"
-        )
