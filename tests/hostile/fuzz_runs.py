@@ -275,10 +275,14 @@ def _run_child(place: str, function: Callable[..., None], arguments: tuple[Any, 
 
 
 def _give_memory_back() -> None:
-    """Let glibc's malloc keep no freed memory for later: a request that uses such memory would seem to need none."""
+    """Let glibc's malloc keep no freed memory for later: a request that uses such memory would seem to need none.
+
+    The parent may have freed some before the fork: malloc_trim() gives that back.
+    """
     library = ctypes.CDLL(None)
     for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
         library.mallopt(parameter, 1 << 20)
+    library.malloc_trim(0)
 
 
 class _Worker:

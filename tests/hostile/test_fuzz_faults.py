@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 import random
@@ -39,8 +40,9 @@ _kept: list[Any] = []
 
 @pytest.fixture(autouse=True)
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted faults are as slow as the limit of a quiet machine finds."""
+    """The planted faults are as slow as the limit of a quiet machine finds, and need memory that the process lacks."""
     monkeypatch.setattr(fuzz_target, "SLOWER", 1)
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture
@@ -311,6 +313,16 @@ def test_fuzzer_finds_a_planted_fault_and_keeps_its_request(
     kept = Fault.read(path)
     assert [case.frame for case in kept.cases] == [frame]
     assert fuzz_runs.outcome(kept, kept.cases, tmp_path)[0] == kind
+
+
+def test_memory_that_the_parent_freed_hides_no_hungry_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = [b"x" * 100_000 for _ in range(3 * 1_200)]
+    top = b"x" * 100_000
+    del blocks
+    draw_seldom(monkeypatch, plant(monkeypatch, is_hungry).frame)
+    supervisor, _ = run(tmp_path)
+    assert [(fault.kind, fault.api) for fault in supervisor.faults.values()] == [("memory", "ListGroups")]
+    assert top
 
 
 def test_two_workers_share_the_requests_and_a_fault_is_told_once(
