@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,7 +37,6 @@ def broker(partitions: int = 1, *, stalled: bool = False) -> Iterator[str]:
 def serve(topic: str, partitions: int, stalled: bool) -> None:
     with EmbeddedCluster(retention_bytes=RETENTION_BYTES) as cluster:
         cluster.create_topic(topic, partitions)
-        gc.freeze()  # else the garbage collector walks ten thousand partitions again and again
         if stalled:
             cluster.delay_next(messages.PRODUCE, FOR_EVER_S, times=sys.maxsize)
         print(cluster.bootstrap_servers, flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
@@ -58,6 +59,28 @@ async def test_other_callbacks_run_between_two_slices(slices: Slices, clock: Man
         await asyncio.sleep(0)
     assert turns >= 3
     assert future.result() == "long"
+
+
+@pytest.mark.parametrize(("frozen", "counts"), [(7, 2), (0, 18)])
+def test_frozen_objects_are_counted_once_a_minute(monkeypatch: pytest.MonkeyPatch, frozen: int, counts: int) -> None:
+    """To count them takes Python longer than a slice, where a program has frozen a million."""
+    counted: list[int] = []
+
+    def count() -> int:
+        counted.append(frozen)
+        return frozen
+
+    @in_loop
+    async def run(slices: Slices, clock: ManualClock) -> None:
+        for _ in range(2):
+            work = slices.run(steps(11 * SLICE_STEPS - 1, []))
+            assert isinstance(work, asyncio.Future)
+            await work
+            clock.advance(61)
+
+    monkeypatch.setattr(gc, "get_freeze_count", count)
+    run()
+    assert len(counted) == counts
 
 
 @in_loop

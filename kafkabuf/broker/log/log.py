@@ -154,7 +154,7 @@ class PartitionLog:
     def _appended(self) -> None:
         if self._high_watermark is None:
             self._replicated(self.end_offset)
-        if self.config.retention_bytes != UNLIMITED:
+        if UNLIMITED != self.config.retention_bytes < self.segments.size:
             try:
                 self.retain()
             except KafkaStorageError as error:

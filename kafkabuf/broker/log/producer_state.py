@@ -139,9 +139,9 @@ class ProducerStates:
         entry = self._entries.get(info.producer_id)
         if entry is None or entry.epoch != info.producer_epoch:
             return None
-        wanted = info.base_sequence, last_sequence(info)
+        first, last = info.base_sequence, last_sequence(info)
         for batch in entry.batches:
-            if batch[:2] == wanted:
+            if batch.base_sequence == first and batch.last_sequence == last:
                 return batch
         return None
 

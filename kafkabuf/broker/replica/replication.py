@@ -227,8 +227,8 @@ class Replica:
         """The leader calls this after each append."""
         if self.followers:
             self.node.lag_watch.watch(self)
-        self.advance()
-        self.node.fetches.check_and_complete(self.partition)
+        if not self.advance():
+            self.node.fetches.check_and_complete(self.partition)
 
     def write_marker(self, marker: Marker, timestamp: int) -> None:
         """Ends a transaction in this partition. The end is final once the control record is in this log: a later
@@ -249,21 +249,24 @@ class Replica:
         if offset != before:
             self.advance()
 
-    def advance(self) -> None:
+    def advance(self) -> bool:
         """Raises the high watermark to the offset that every copy in sync has reached, and every copy that is about to
         join the ISR. (A high watermark that rises without such a copy could keep it out of the ISR for ever.) As in
-        Kafka since 3.7, the high watermark does not rise while too few copies are in sync."""
+        Kafka since 3.7, the high watermark does not rise while too few copies are in sync. Returns whether it rose,
+        and so woke the requests that wait for the partition."""
         if not self.enough_in_sync:
-            return
+            return False
         log, isr = self.log, self.known.isr
         leader_end = reached = log.end_offset
         for node_id, follower in self.followers.items():
             if follower.end_offset < reached and (node_id in isr or self._joins(node_id, follower, leader_end)):
                 reached = follower.end_offset
-        if reached > log.high_watermark:
-            log.high_watermark = reached
-            self.partition.markers_reached(reached)
-            self.wake()
+        if reached <= log.high_watermark:
+            return False
+        log.high_watermark = reached
+        self.partition.markers_reached(reached)
+        self.wake()
+        return True
 
     def _joins(self, node_id: int, follower: Follower, leader_end: int) -> bool:
         node = self.node

@@ -18,8 +18,9 @@ class SharedReplica(Replica):
             self.log.leader_epochs.assign(state.epoch, self.log.end_offset)
         self.wake()
 
-    def advance(self) -> None:
-        """The high watermark needs no followers."""
+    def advance(self) -> bool:
+        """The high watermark needs no followers: it rose with the append, which woke nobody."""
+        return False
 
     def forget(self) -> None:
         self.known = UNKNOWN_STATE

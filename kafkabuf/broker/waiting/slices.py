@@ -32,6 +32,8 @@ Work = Generator[None, None, T]
 # stands still meanwhile.
 SLICE_SECONDS = 0.005
 SLICE_STEPS = 500
+# To count frozen objects Python walks all of them, which takes 14 ms for a million.
+_FROZEN_SECONDS = 60.0
 _CATALOGUE = "the catalogue"
 
 
@@ -73,6 +75,7 @@ class Slices:
         self._jobs: deque[_Job] = deque()
         self._waiting: dict[Hashable, deque[_Job]] = {}
         self._next: asyncio.Handle | None = None
+        self._ask_after = float("-inf")  # when to look again whether the user's program has frozen objects
 
     def run(
         self, work: Work[T], *, exclusive: bool = False, goes_on: bool = False, turn: Hashable = None
@@ -121,7 +124,7 @@ class Slices:
             job.work.close()
         elif not self._advance(job):
             self._jobs.append(job)
-            _spare_collector()
+            self._spare_collector()
         elif waiting := self._waiting.get(job.turn):
             self._jobs.append(waiting.popleft())
             if not waiting:
@@ -145,15 +148,19 @@ class Slices:
             return True
         return False
 
+    def _spare_collector(self) -> None:
+        """Moves every young object to the collector's oldest generation, without a look at any of them.
 
-def _spare_collector() -> None:
-    """Moves every young object to the collector's oldest generation, without a look at any of them.
-
-    The copies of ten thousand partitions are hundreds of thousands of objects that stay, and a large request makes as
-    many that live as long as the work. The collector would look at all objects of the process while the work goes on,
-    and stop the loop for a tenth of a second each time. `gc.unfreeze` would also thaw what the user's program has
-    frozen: then the collector does as it does.
-    """
-    if not gc.get_freeze_count():
-        gc.freeze()
-        gc.unfreeze()
+        The copies of ten thousand partitions are hundreds of thousands of objects that stay, and a large request makes
+        as many that live as long as the work. The collector would look at all objects of the process while the work
+        goes on, and stop the loop for a tenth of a second each time. `gc.unfreeze` would also thaw what the user's
+        program has frozen: then the collector does as it does.
+        """
+        now = self._clock.monotonic()
+        if now < self._ask_after:
+            return
+        if gc.get_freeze_count():
+            self._ask_after = now + _FROZEN_SECONDS
+        else:
+            gc.freeze()
+            gc.unfreeze()

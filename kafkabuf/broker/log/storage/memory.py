@@ -51,7 +51,7 @@ class MemorySegments:
 
     @property
     def size(self) -> int:
-        return self._appended - self._position(0)
+        return self._appended - self._positions[self._first] if self._first < len(self._positions) else 0
 
     @property
     def recovery_point(self) -> int:
