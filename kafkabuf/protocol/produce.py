@@ -28,6 +28,9 @@ FIRST_TOPIC_ID = 13
 
 _PARTITION = struct.Struct(">ihqq").pack
 _INT64 = struct.Struct(">q").pack
+# In a flexible version: no record errors, no message, no tags.
+_SUCCESS = struct.Struct(">ihqqq3s").pack
+_NO_MORE = b"\x01\0\0"
 _INT32 = struct.Struct(">i").pack
 # One tagged field, number 0, of nine bytes: leader id, leader epoch, no tagged fields of its own.
 _LEADER = struct.Struct(">bbb ii b").pack
@@ -123,6 +126,16 @@ def encode_response(header: RequestHeader, response: ProduceResponse, throttle_m
 
 def _put_result(out: bytearray, result: PartitionResult, version: int) -> None:
     flexible = version >= FIRST_FLEXIBLE
+    if flexible and not result.error_code:
+        out += _SUCCESS(
+            result.partition,
+            0,
+            result.base_offset,
+            result.log_append_time_ms,
+            result.log_start_offset,
+            _NO_MORE,
+        )
+        return
     out += _PARTITION(result.partition, result.error_code, result.base_offset, result.log_append_time_ms)
     if version >= 5:
         out += _INT64(result.log_start_offset)

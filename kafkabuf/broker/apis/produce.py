@@ -43,6 +43,10 @@ log = logging.getLogger("kafkabuf.broker")
 
 _HINTED = (NotLeaderOrFollowerError.code, FencedLeaderEpochError.code)
 _NO_DATA = memoryview(b"")
+_Topics = list[tuple[str | UUID, list[tuple[int, memoryview | None]]]]
+# A step of work in slices takes so many batches; a batch of so many bytes is a step alone.
+_STEP = 8
+_LARGE = 1 << 15
 # None with acks=0.
 _Response = ProduceResponse | None
 
@@ -64,12 +68,27 @@ def handle(node: Node, header: RequestHeader, request: ProduceRequest) -> _Respo
     if sum(len(partitions) for _, partitions in request.topics) < MANY:
         response: _Response | Awaitable[_Response] = finish(_answer(node, header, request))
         return response
-    # The request's bytes are not valid any more when this function has returned.
-    topics = [
-        (topic, [(index, None if data is None else memoryview(bytes(data))) for index, data in partitions])
-        for topic, partitions in request.topics
-    ]
-    return node.cluster.slices.run(_answer(node, header, replace(request, topics=topics)), goes_on=True)
+    request = replace(request, topics=_on_a_copy(request.topics))
+    return node.cluster.slices.run(_answer(node, header, request), goes_on=True)
+
+
+def _on_a_copy(topics: _Topics) -> _Topics:
+    """The same records in memory of their own: the request's bytes are not valid any more when `handle` has returned.
+    It is one copy for all partitions, which the allocator finds and frees at once."""
+    copy = memoryview(b"".join([data for _, partitions in topics for _, data in partitions if data is not None]))
+    kept: _Topics = []
+    at = 0
+    for topic, partitions in topics:
+        records: list[tuple[int, memoryview | None]] = []
+        for index, data in partitions:
+            if data is None:
+                records.append((index, None))
+            else:
+                end = at + len(data)
+                records.append((index, copy[at:end]))
+                at = end
+        kept.append((topic, records))
+    return kept
 
 
 def _answer(node: Node, header: RequestHeader, request: ProduceRequest) -> Work[Any]:
@@ -115,10 +134,12 @@ class _Produce:
     def append(self) -> Work[None]:
         for topic, partitions in self._request.topics:
             appended = []
-            for index, data in partitions:
+            for number, (index, data) in enumerate(partitions, 1):
                 appended.append(self._append(topic, index, data, *self._codes[topic]))
-                yield
+                if not number % _STEP or (data is not None and len(data) > _LARGE):
+                    yield
             self._topics.append((topic, appended))
+            yield
         yield from self._tell_followers()
 
     def _append(
@@ -150,9 +171,10 @@ class _Produce:
         """Tells the followers of the new records, and notes the partitions that wait for their followers."""
         requested = [partition for _, partitions in self._topics for partition in partitions]
         appended = [(partition, leader) for partition in requested if (leader := partition.appended.leader) is not None]
-        for _, leader in appended:
+        for number, (_, leader) in enumerate(appended, 1):
             leader.appended()
-            yield
+            if not number % _STEP:
+                yield
         if self._request.acks == ALL:
             self.pending = [
                 (partition, Pending(leader, leader.known.epoch, partition.appended.end))

@@ -170,7 +170,7 @@ def _first_error(answer: Any) -> int:
         if code := answer.get("error_code"):
             return int(code)
         answer = answer.values()
-    elif not isinstance(answer, list | tuple):
+    elif not isinstance(answer, (list, tuple)):
         topics = getattr(answer, "topics", None)
         return int(getattr(answer, "error_code", 0)) if topics is None else _first_error(topics)
     for part in answer:

@@ -134,6 +134,20 @@ class ProducerStates:
         entry = self._entries.get(producer_id)
         return entry is not None and entry.transaction_start is not None and entry.epoch == epoch
 
+    def is_next(self, info: BatchInfo, now_ms: int) -> bool:
+        """Whether the batch follows the producer's last batch, without a transaction: then it is no duplicate and
+        passes `check`."""
+        entry = self._entries.get(info.producer_id)
+        return (
+            entry is not None
+            and entry.epoch == info.producer_epoch
+            and bool(entry.batches)
+            and info.base_sequence == (entry.batches[-1].last_sequence + 1) % _SEQUENCES
+            and entry.transaction_start is None
+            and info.producer_id not in self._verifying
+            and now_ms - entry.seen_ms < EXPIRATION_MS
+        )
+
     def duplicate(self, info: BatchInfo) -> AppendedBatch | None:
         """The stored batch that this batch repeats, if the state still has it."""
         entry = self._entries.get(info.producer_id)

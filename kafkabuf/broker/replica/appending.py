@@ -165,11 +165,11 @@ def _append_message_set(node: Node, leader: Replica, data: memoryview) -> Append
 def _append_batch(node: Node, leader: Replica, info: BatchInfo, data: memoryview) -> Appended:
     log, limits, now = leader.log, leader.partition.topic.limits, node.cluster.clock.time_ms()
     newest = check_records(data, info, limits, now)
-    if info.producer_id >= 0:
-        if (first := log.producers.duplicate(info)) is not None:
+    if info.producer_id >= 0 and not (producers := log.producers).is_next(info, now):
+        if (first := producers.duplicate(info)) is not None:
             end = first.base_offset + info.count
             return Appended(leader, first.base_offset, end, first.max_timestamp, log.log_start_offset)
-        log.producers.check(info, now)
+        producers.check(info, now)
     if node.cluster.config.verify_records:
         records.verify(data, limits.max_message_bytes)
     stored = bytearray(data)

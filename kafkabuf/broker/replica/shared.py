@@ -19,7 +19,7 @@ class SharedReplica(Replica):
         self.wake()
 
     def advance(self) -> bool:
-        """The high watermark needs no followers: it rose with the append, which woke nobody."""
+        """The high watermark needs no followers."""
         return False
 
     def forget(self) -> None:
