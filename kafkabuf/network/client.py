@@ -120,7 +120,7 @@ class NetworkClient(ClientCore):
         over_tls = config.security_protocol in ("SSL", "SASL_SSL")
         if ssl_context is not None and not over_tls:
             raise ConfigError(f"ssl_context needs security.protocol SSL or SASL_SSL, found {config.security_protocol}")
-        self._secured = _secured_by(config, ssl_context) if over_tls else None
+        self._secured = _secured_by(config, ssl_context, clock) if over_tls else None
         self._authenticator: Authenticator | None = None
         if config.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
             from kafkabuf.network import sasl
@@ -519,9 +519,12 @@ def _nothing() -> None:
     """Called when metadata is requested of a client that was discarded."""
 
 
-def _secured_by(config: NetworkConfig, context: ssl.SSLContext | None) -> Callable[[str], TlsConnection]:
+def _secured_by(config: NetworkConfig, context: ssl.SSLContext | None, clock: Clock) -> Callable[[str], TlsConnection]:
     """Makes the TLS of a connection to a host. Imports ssl late: plain connections do not need it."""
-    from kafkabuf.network import tls
+    if context is None:
+        from kafkabuf.network.reloading import ReloadingTls
+
+        return ReloadingTls(config, clock)
     from kafkabuf.network._tls import TlsConnection
 
-    return partial(TlsConnection, context or tls.client_context(config))
+    return partial(TlsConnection, context)
