@@ -25,7 +25,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .NOTPARALLEL:
 .PHONY: help build java demo demo-kafka quick test test-all test-whole fetch slowest
 .PHONY: test-peers test-pythons test-spark-kills test-spark-kill test-spark-versions test-spark-wheels wheel wheels sdist sbom
-.PHONY: simulate fuzz fuzz-api sanitize sanitize-core test-portable lint format bench bench-gate bench-accept lock clean
+.PHONY: simulate fuzz fuzz-api sanitize sanitize-core test-portable lint format docs bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -48,6 +48,13 @@ $(VENV)/.built: $(VENV)/.installed $(NATIVE)
 $(VENV)/.bench: $(VENV)/.built requirements-bench.lock
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-bench.lock
 	@touch $@
+
+$(VENV)/.docs: $(VENV)/.built requirements-docs.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-docs.lock
+	@touch $@
+
+build/docs/mermaid.min.js: tools/site/mermaid.py
+	@$(ANY_PYTHON) -m tools.site.mermaid $@
 
 build: $(VENV)/.built  ## Make .venv and build the extensions in place
 
@@ -134,6 +141,9 @@ lint: build  ## Check style, types, Cython's lint and hints, the direction of im
 format: build  ## Let ruff put the Python files in order
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
+
+docs: $(VENV)/.docs build/docs/mermaid.min.js  ## Build the docs site into build/site; any warning fails it (needs npm)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict $(ARGS)
 
 bench: java $(VENV)/.bench  ## Measure every claim, peers beside us, real Apache Kafka; one of them: bench-send ... (ARGS go to it)
 	@$(BIN)/python -m bench all $(ARGS)

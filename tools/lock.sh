@@ -30,6 +30,7 @@ compile --output-file requirements-build.lock "$tools/build.in"
 compile --extra cli --extra broker --extra spark --extra demo --extra test --extra lint --all-build-deps \
     --constraint requirements.in --constraint requirements-build.lock --output-file requirements.lock "$tools/pyproject.toml"
 compile --extra bench --constraint requirements.lock --output-file requirements-bench.lock "$tools/pyproject.toml"
+compile --extra docs --constraint requirements.lock --output-file requirements-docs.lock "$tools/pyproject.toml"
 # botocore needs an older python-dateutil than the lock file of the tests has.
 compile --extra aws-msk --output-file requirements-aws-msk.lock "$tools/pyproject.toml"
 compile --extra pkcs12 --extra verify --extra schema-registry --extra prometheus --extra opentelemetry \

@@ -63,7 +63,7 @@ class Json(Format):
             ignore_null_fields: leave a column that is null out, instead of writing null; None: only in Spark's
                 dialect, as Spark does.
             timestamp_format: a pattern of Java's letters y, M, d, H, m, s, S and X, such as
-                "yyyy-MM-dd HH:mm:ss[.SSS][XXX]"; text in quotes '...', optional parts in brackets.
+                `yyyy-MM-dd HH:mm:ss[.SSS][XXX]`; text in quotes '...', optional parts in brackets.
             date_format: the same for dates, with the letters y, M and d.
             time_zone: Spark's session time zone, such as "Europe/Berlin" or "+02:00"; None: UTC. Only in Spark's
                 dialect: orjson writes a timestamp in the zone of its column.

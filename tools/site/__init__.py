@@ -1,0 +1,1 @@
+"""What `make docs` needs beside mkdocs: mkdocs.yml names the modules."""

@@ -1,0 +1,62 @@
+"""Which Markdown files are pages of the site, and how links between files become links between pages.
+
+The same links work where the repository is read on a code host: they lead from file to file.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# Files outside docs/ and the pages that they become.
+OUTSIDE = {
+    "DESIGN.md": "design.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "STYLE.md": "style.md",
+    "SECURITY.md": "vulnerabilities.md",
+    "tests/README.md": "tests.md",
+    "bench/README.md": "benchmarks.md",
+}
+# The landing page of the site stands for README.md, and is no page of its own.
+README = "README.md"
+_FENCE = re.compile(r"^ *(```+|~~~+)")
+_LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+
+
+def source_of(page: str) -> str:
+    """The file, from the root of the repository, that a page is made of."""
+    return next((source for source, name in OUTSIDE.items() if name == page), f"docs/{page}")
+
+
+def page_of(source: str) -> str | None:
+    """The page that a file of the repository becomes, or None."""
+    if source == README:
+        return "index.md"
+    return OUTSIDE.get(source) or (source.removeprefix("docs/") if source.startswith("docs/") else None)
+
+
+def with_links_between_pages(markdown: str, page: str) -> str:
+    """The text of a file with links between pages in place of links between files. Leaves blocks of code alone."""
+    folder = posixpath.dirname(source_of(page))
+
+    def linked(match: re.Match[str]) -> str:
+        start, target, anchor, end = match.groups()
+        if "://" in target or target.startswith("mailto:"):
+            return match[0]
+        other = page_of(posixpath.normpath(posixpath.join(folder, target)))
+        if other is None:
+            return match[0]
+        return f"{start}{posixpath.relpath(other, posixpath.dirname(page) or '.')}{anchor or ''}{end}"
+
+    lines, fence = [], ""
+    for line in markdown.splitlines(keepends=True):
+        found = _FENCE.match(line)
+        if found and not fence:
+            fence = found[1]
+        elif found and found[1].startswith(fence):
+            fence = ""
+        lines.append(line if found or fence else _LINK.sub(linked, line))
+    return "".join(lines)
