@@ -3,13 +3,11 @@
 
 from libc.stdint cimport int64_t
 
-from kafkabuf.formats._avro_object_leaves cimport AvroObjectLeaves
-from kafkabuf.formats._avro_object_writer cimport Part, Writer
+from kafkabuf.formats._object_leaves cimport ObjectLeaves
+from kafkabuf.formats._object_writer cimport Part, Writer
 
 
-cdef class AvroObjectUnions(AvroObjectLeaves):
-    """`kind_of` is class_kind, remembered."""
-
+cdef class AvroObjectUnions(ObjectLeaves):
     cdef int write_branch(self, Writer* w, const Part* part, int64_t branch, object value) except -1
     cdef int write_union(self, Writer* w, const Part* part, object value) except -1
     cdef int write_scored(self, Writer* w, const Part* part, object value, int64_t* scores, int64_t fits) except -1
@@ -17,4 +15,3 @@ cdef class AvroObjectUnions(AvroObjectLeaves):
     cdef int64_t hinted(self, const Part* part, object value) except -2
     cdef int64_t score(self, const Part* part, object value) except -2
     cdef int64_t score_record(self, const Part* part, object value) except -2
-    cdef int kind_of(self, object cls) except -1

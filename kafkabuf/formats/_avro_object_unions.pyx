@@ -19,8 +19,8 @@ from cpython.unicode cimport PyUnicode_Check, PyUnicode_CheckExact
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 
 from kafkabuf._sealed cimport seal
-from kafkabuf.formats._avro_object_leaves cimport AvroObjectLeaves, plain_value, symbol_of
-from kafkabuf.formats._avro_object_writer cimport (
+from kafkabuf.formats._object_leaves cimport ObjectLeaves, plain_value, symbol_of
+from kafkabuf.formats._object_writer cimport (
     KIND_ARRAY, KIND_BOOLEAN, KIND_BYTES, KIND_DATE, KIND_DECIMAL, KIND_DOUBLE, KIND_DURATION, KIND_ENUM, KIND_FIXED,
     KIND_FLOAT, KIND_LOCAL_TIMESTAMP, KIND_LONG, KIND_MAP, KIND_NULL, KIND_RECORD, KIND_STRING, KIND_TIME, KIND_UUID,
     KIND_UUID_FIXED, ROOM, Kind, Part, Writer,
@@ -30,7 +30,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from kafkabuf.errors import SerializationError
-from kafkabuf.formats.object_classes import ATTRIBUTES, MAPPING, SEQUENCE, class_kind
+from kafkabuf.formats.object_classes import ATTRIBUTES, MAPPING, SEQUENCE
 
 cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object p, object key) except? NULL
@@ -41,7 +41,6 @@ import_datetime()
 
 cdef enum:
     MOST_BRANCHES = 64      # avro_schema.MAX_BRANCHES
-    CACHED_CLASSES = 256
 
 cdef int64_t UNFIT = INT64_MAX
 cdef int64_t RANK = <int64_t>1 << 32
@@ -51,7 +50,7 @@ cdef int IS_MAPPING = MAPPING, IS_SEQUENCE = SEQUENCE, IS_ATTRIBUTES = ATTRIBUTE
 
 # No clear: the garbage collector must not take the parts from an encoder that a finalizer may still call.
 @cython.no_gc_clear
-cdef class AvroObjectUnions(AvroObjectLeaves):
+cdef class AvroObjectUnions(ObjectLeaves):
     """Chooses the branch of a union by the value's type, and by its names."""
 
     cdef int write_branch(self, Writer* w, const Part* part, int64_t branch, object value) except -1:
@@ -184,15 +183,6 @@ cdef class AvroObjectUnions(AvroObjectLeaves):
                 return -1
             shared += has
         return RANK - shared
-
-    cdef int kind_of(self, object cls) except -1:
-        found = self.kinds.get(cls)
-        if found is None:
-            found = class_kind(cls)
-            if len(self.kinds) >= CACHED_CLASSES:
-                self.kinds.clear()
-            self.kinds[cls] = found
-        return found
 
 
 seal(AvroObjectUnions)

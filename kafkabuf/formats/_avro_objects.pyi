@@ -1,9 +1,8 @@
-from collections.abc import Callable
-from typing import Any, final
+from typing import final
+
+from kafkabuf.formats._object_writer import ObjectWriter
 
 @final
-class ObjectEncoder:
-    def encode(self, value: Any, prefix: bytes = b"") -> bytes | None: ...
+class ObjectEncoder(ObjectWriter): ...
 
 def object_encoder(schema: str, extra_columns: str, name: str) -> ObjectEncoder: ...
-def object_serializer(encoder: ObjectEncoder, prefix: bytes) -> Callable[[Any], bytes | None]: ...

@@ -5,35 +5,30 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_Check, PyDict_Next, PyDict_Size
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
-from cpython.list cimport PyList_Check, PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.list cimport PyList_Check
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
-from cpython.tuple cimport PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.tuple cimport PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_CheckExact
 from libc.stdint cimport int64_t
 
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport put_varint
-from kafkabuf.formats._avro_object_leaves cimport plain_value
+from kafkabuf.formats._object_leaves cimport plain_value
 from kafkabuf.formats._avro_object_unions cimport AvroObjectUnions
-from kafkabuf.formats._avro_object_writer cimport (
+from kafkabuf.formats._object_writer cimport (
     KIND_ARRAY, KIND_DOUBLE, KIND_LONG, KIND_MAP, KIND_OPTIONAL, KIND_RECORD, KIND_STRING, KIND_UNION, MAX_NESTING,
     ROOM, Frame, Part, Writer, put_double, put_long, put_raw, put_text,
 )
 
-import itertools
-
 from kafkabuf.formats.avro_objects import compile_objects
 from kafkabuf.formats.avro_schema import parse
-from kafkabuf.formats.object_classes import ATTRIBUTES, MAPPING, SEQUENCE, declared_names
+from kafkabuf.formats.object_classes import ATTRIBUTES, MAPPING, SEQUENCE
 
 cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object p, object key) except? NULL
     int Py_EnterRecursiveCall(const char* where) except -1
     void Py_LeaveRecursiveCall() noexcept
-
-cdef enum:
-    CACHED_CLASSES = 256
 
 cdef str HINT = "-type"
 cdef int IS_MAPPING = MAPPING, IS_SEQUENCE = SEQUENCE, IS_ATTRIBUTES = ATTRIBUTES
@@ -41,22 +36,7 @@ cdef int IS_MAPPING = MAPPING, IS_SEQUENCE = SEQUENCE, IS_ATTRIBUTES = ATTRIBUTE
 
 def object_encoder(str schema not None, str extra_columns not None, str name not None):
     """The encoder of a schema's JSON text. `name` begins the paths in errors."""
-    return ObjectEncoder.__new__(ObjectEncoder, compile_objects(parse(schema)), extra_columns == "error", name)
-
-
-def object_serializer(ObjectEncoder encoder not None, bytes prefix not None):
-    cdef ObjectSerializer serializer = ObjectSerializer.__new__(ObjectSerializer)
-    serializer.encoder = encoder
-    serializer.prefix = prefix
-    return serializer
-
-
-@cython.final
-cdef class ObjectSerializer:
-    """A callable that encodes its argument. None stays None, which is Kafka's null."""
-
-    def __call__(self, data):
-        return self.encoder.encoded(data, self.prefix)
+    return ObjectEncoder.__new__(ObjectEncoder, "Avro", compile_objects(parse(schema)), extra_columns == "error", name)
 
 
 # No clear: the garbage collector must not take the parts from an encoder that a finalizer may still call.
@@ -153,7 +133,7 @@ cdef class ObjectEncoder(AvroObjectUnions):
             found += 1
             self.write(w, part.parts[i], held)
         if self.refuses_extra and PyDict_Size(value) != found:
-            return self.check_extra(w, part, value, found)
+            return self.check_extra(w, part, value, found, (HINT, *<tuple>part.names))
         return 0
 
     cdef int write_mapping_record(self, Writer* w, const Part* part, object value) except -1:
@@ -169,20 +149,14 @@ cdef class ObjectEncoder(AvroObjectUnions):
             found += 1
             self.write(w, part.parts[i], item)
         if self.refuses_extra and len(value) != found:
-            return self.check_extra(w, part, value, found)
+            return self.check_extra(w, part, value, found, (HINT, *<tuple>part.names))
         return 0
-
-    cdef int check_extra(self, Writer* w, const Part* part, object value, int64_t found) except -1:
-        """The record has fields for `found` names of a mapping: what are the others? A mapping may have no end."""
-        names = itertools.islice(value, found + 10)
-        extra = [name for name in names if name not in <tuple>part.names and name != HINT]
-        return self.refuse_extra(w, part, extra[:10]) if extra else 0
 
     cdef int write_attributes(self, Writer* w, const Part* part, object value) except -1:
         cdef Frame* frame = &w.frames[w.depth - 1]
         cdef int64_t i, found = 0
         if self.refuses_extra:
-            self.check_class(w, part, type(value))
+            self.check_class(w, part, type(value), <tuple>part.names)
         for i in range(part.count):
             frame.index = i
             try:
@@ -203,73 +177,27 @@ cdef class ObjectEncoder(AvroObjectUnions):
             return self.refuse(w, f"is missing, and {default}: give a value")
         return put_raw(self, w, PyBytes_AS_STRING(default), PyBytes_GET_SIZE(default), False)
 
-    cdef int check_class(self, Writer* w, const Part* part, object cls) except -1:
-        """A class that declares its fields has no field that the record lacks."""
-        cdef object key = (part.number, cls)
-        cdef list extra
-        if key in self.checked:
-            return 0
-        extra = sorted((declared_names(cls) or frozenset()).difference(<tuple>part.names))
-        if extra:
-            return self.refuse_extra(w, part, extra[:10])
-        if len(self.checked) >= CACHED_CLASSES:
-            self.checked.clear()
-        self.checked[key] = True
-        return 0
-
     # ---- arrays and maps ---------------------------------------------------------------------------------------------
 
-    cdef int begin_items(self, Writer* w, const Part* part, object value, int64_t count) except -1:
-        """Items may be without bytes, so that their number is limited, too."""
-        if count > w.items:
-            return self.refuse(w, f"of type {type(value).__name__} has {count} items, which are too many")
-        w.items -= count
+    cdef int64_t begin_items(self, Writer* w, object value) except -1:
+        cdef int64_t count = self.count_items(w, value)
         if w.end - w.p < ROOM:
             self.room(w, ROOM)
         if count > 0:
             w.p = put_varint(w.p, count)
-        return 0
+        return count
 
     cdef int write_sequence(self, Writer* w, const Part* part, object value) except -1:
-        cdef Frame* frame = &w.frames[w.depth - 1]
-        cdef int64_t i = 0, count
-        cdef object held
-        if PyList_Check(value):
-            count = PyList_GET_SIZE(value)
-            self.begin_items(w, part, value, count)
-            while i < count and i < PyList_GET_SIZE(value):
-                held = <object>PyList_GET_ITEM(value, i)
-                frame.index = i
-                self.write(w, part.parts[0], held)
-                i += 1
-            if PyList_GET_SIZE(value) != count:
-                return self.refuse_changed(w)
-        elif PyTuple_Check(value):
-            count = PyTuple_GET_SIZE(value)
-            self.begin_items(w, part, value, count)
-            for i in range(count):
-                frame.index = i
-                self.write(w, part.parts[0], <object>PyTuple_GET_ITEM(value, i))
-        else:
-            count = len(value)
-            self.begin_items(w, part, value, count)
-            for held in value:
-                if i == count:
-                    return self.refuse_changed(w)
-                frame.index = i
-                self.write(w, part.parts[0], held)
-                i += 1
-            if i != count:
-                return self.refuse_changed(w)
+        self.write_items(w, part, value, self.begin_items(w, value))
         return put_raw(self, w, b"\0", 1, False)
 
     cdef int write_dict_map(self, Writer* w, const Part* part, dict value) except -1:
         cdef Py_ssize_t position = 0
-        cdef int64_t count = PyDict_Size(value), seen = 0
+        cdef int64_t count, seen = 0
         cdef PyObject* key = NULL
         cdef PyObject* item = NULL
         cdef object held_key, held
-        self.begin_items(w, part, value, count)
+        count = self.begin_items(w, value)
         while PyDict_Next(value, &position, &key, &item):
             held_key = <object>key
             held = <object>item
@@ -282,8 +210,7 @@ cdef class ObjectEncoder(AvroObjectUnions):
         return put_raw(self, w, b"\0", 1, False)
 
     cdef int write_mapping(self, Writer* w, const Part* part, object value) except -1:
-        cdef int64_t count = len(value), seen = 0
-        self.begin_items(w, part, value, count)
+        cdef int64_t count = self.begin_items(w, value), seen = 0
         for key in value:
             if seen == count:
                 return self.refuse_changed(w)
@@ -309,5 +236,4 @@ cdef class ObjectEncoder(AvroObjectUnions):
         return 0
 
 
-seal(ObjectSerializer)
 seal(ObjectEncoder)

@@ -94,7 +94,7 @@ class Avro(Format):
 
         Raises ConfigError for a format without a schema.
         """
-        from kafkabuf.formats._avro_objects import object_serializer
+        from kafkabuf.formats._object_writer import object_serializer
 
         return object_serializer(self._encoder(field), self.prefix)
 

@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
 from kafkabuf.formats.avro_default import DefaultError, encode_default
 from kafkabuf.formats.avro_schema import MISSING, Array, Enum, Field, Fixed, Map, Node, Primitive, Record, Union
+from kafkabuf.formats.object_parts import Part
 from kafkabuf.formats.program import INT64_MAX, INT64_MIN
 
 _NULL = Primitive("null")
 _UNITS = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
 _INT = (-(2**31), 2**31 - 1)
-
-
-class Part(NamedTuple):
-    """One type of the schema; `kind` is the name of the enum in _avro_objects.pxd, without its prefix.
-
-    A type that is used in several places has one part, and a recursive type refers to itself.
-    """
-
-    kind: str
-    target: str  # the Avro type, for errors
-    parts: tuple[int, ...] = ()  # numbers of the fields' types, of the items' type, or of the branches
-    names: tuple[str, ...] = ()  # of the fields, or of the branches
-    defaults: tuple[bytes | str, ...] = ()  # encoded; text: why the field needs a value
-    symbols: dict[str, int] | None = None  # numbers of an enum's symbols, or of a union's branches
-    low: int = INT64_MIN
-    high: int = INT64_MAX
-    unit: int = 0  # units of a time for each second
-    size: int = -1  # of a fixed, in bytes
-    precision: int = 0
-    scale: int = 0
-    null_branch: int = 0
-    value_branch: int = 0
 
 
 def compile_objects(root: Node) -> tuple[Part, ...]:

@@ -1,4 +1,4 @@
-"""Protobuf: how send_arrow() makes keys and values of columns, and send() of messages, in Protobuf's encoding."""
+"""Protobuf: how send_arrow() makes keys and values of columns, and send() of objects, in Protobuf's encoding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
 
 from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats.arrow_types import Column
@@ -16,8 +16,10 @@ from kafkabuf.formats.format import Format, Source, check_extra_columns, checked
 from kafkabuf.formats.program import Program
 from kafkabuf.formats.protobuf_compile import Rules, compile_column, compile_rows
 from kafkabuf.formats.protobuf_descriptor import descriptor_set, last_file, needed_files
-from kafkabuf.formats.protobuf_objects import encode_message
 from kafkabuf.formats.protobuf_schema import Message, parse
+
+if TYPE_CHECKING:
+    from kafkabuf.formats._protobuf_objects import ProtobufObjectEncoder
 
 _CACHED = 64
 
@@ -113,20 +115,26 @@ class Protobuf(Format):
             object.__setattr__(self, name, value)
 
     def encode_object(self, value: Any, prefix: bytes | None = None) -> bytes | None:
-        """Encode one message object of the package protobuf, whose message has this full name.
+        """Encode one Python object: a message object of the package protobuf, whose message has this full name, or a
+        dict or an object with the message's fields.
 
         `prefix` takes the place of the format's prefix. None is None, Kafka's null. Raises SerializationError for any
-        other object, a dict too, and for a message that lacks a required field.
+        other object, and for an object that does not fit the message.
         """
-        return encode_message(self.message, "value", self.prefix if prefix is None else checked_prefix(prefix), value)
+        return self._encoder("value").encode(value, self.prefix if prefix is None else checked_prefix(prefix))
 
     def __call__(self, value: Any) -> bytes | None:
-        """encode_object(): a Protobuf is a serializer of messages."""
+        """encode_object(): a Protobuf is a serializer."""
         return self.encode_object(value)
 
     def object_serializer(self, field: str) -> Callable[[Any], bytes | None]:
-        """The serializer of a producer's keys or values. `field`, "key" or "value", begins errors."""
-        return functools.partial(encode_message, self.message, field, self.prefix)
+        """The serializer of a producer's keys or values. `field`, "key" or "value", begins the paths in errors."""
+        from kafkabuf.formats._object_writer import object_serializer
+
+        return object_serializer(self._encoder(field), self.prefix)
+
+    def _encoder(self, field: str) -> ProtobufObjectEncoder:
+        return _object_encoder(self.descriptors, self.message, self._rules, field)
 
     # ---- what a Schema Registry asks for -----------------------------------------------------------------------------
 
@@ -220,3 +228,10 @@ def _compiled_rows(
 @functools.lru_cache(_CACHED)
 def _compiled_column(descriptors: bytes, message: str, column: Column, prefix: bytes, rules: Rules) -> Program:
     return compile_column(_parsed(descriptors, message), column, prefix, rules)
+
+
+@functools.lru_cache(_CACHED)
+def _object_encoder(descriptors: bytes, message: str, rules: Rules, field: str) -> ProtobufObjectEncoder:
+    from kafkabuf.formats._protobuf_objects import object_encoder
+
+    return object_encoder(_parsed(descriptors, message), rules.extra_columns, rules.missing_columns, field)

@@ -127,7 +127,7 @@ class _Compiler:
         reader = list_reader(values)
         if reader is None:
             raise _mismatch(field, kind, path, "give a list")
-        tag = _tag(field.number, _BYTES) if field.packed else b""
+        tag = field_tag(field, packed=True) if field.packed else b""
         item = replace(field, repeated=False, required=True, presence=True)
         parts = self._value(item, 0, values.children[0], f"{path}[]")
         if field.packed:
@@ -167,7 +167,7 @@ class _Compiler:
 def _step(field: Field, read: str, write: str, child: int, kind: ArrowType, path: str, parts: Steps) -> Step:
     return Step(
         read, write, path, type_name(kind), str(field), child, 1 + len(parts), null_branch=-1 if field.required else 0,
-        tag=_tag(field.number, _WIRE_TYPES.get(field.type, _VARINT)), presence=field.presence,
+        tag=field_tag(field), presence=field.presence,
     )  # fmt: skip
 
 
@@ -180,6 +180,11 @@ def _oneof_checks(oneofs: dict[str, list[int]], path: str) -> Steps:
         constant = struct.pack(f"={len(distances)}q", *distances)
         steps.append(Step("nothing", "oneof", path, "", name, constant=constant, to_width=len(distances)))
     return steps
+
+
+def field_tag(field: Field, *, packed: bool = False) -> bytes:
+    """A field's number and wire type as bytes."""
+    return _tag(field.number, _BYTES if packed else _WIRE_TYPES.get(field.type, _VARINT))
 
 
 def _tag(number: int, wire_type: int) -> bytes:

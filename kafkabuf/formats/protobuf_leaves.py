@@ -44,8 +44,8 @@ def leaf(field: Field, kind: ArrowType) -> Leaf | None:
     if field.target is not None:
         well_known = _WELL_KNOWN.get(field.target.name)
         return well_known(kind) if well_known is not None else None
-    if field.type in _INTEGERS:
-        return _integer(*_INTEGERS[field.type], kind)
+    if field.type in INTEGER_FIELDS:
+        return _integer(*INTEGER_FIELDS[field.type], kind)
     return _SCALARS[field.type](kind) if field.type in _SCALARS else None
 
 
@@ -102,7 +102,7 @@ def _enum(enum: Enum, kind: ArrowType) -> Leaf | None:
     return Leaf(INTEGERS[kind.format][0], "enum_number", {"constant": constant, "to_width": len(numbers)})
 
 
-_INTEGERS = {
+INTEGER_FIELDS = {
     "int32": ("varint", _INT32), "int64": ("varint", _INT64), "uint32": ("varint", _UINT32),
     "uint64": ("varint", _UINT64), "sint32": ("long", _INT32), "sint64": ("long", _INT64),
     "fixed32": ("fixed32", _UINT32), "fixed64": ("fixed64", _UINT64), "sfixed32": ("fixed32", _INT32),

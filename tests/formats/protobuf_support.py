@@ -64,6 +64,12 @@ def reread(message: Any, encoded: bytes) -> bytes:
     return again
 
 
+def has_map(kind: Any) -> bool:
+    """Whether an Arrow schema or type has a map anywhere."""
+    fields = kind if isinstance(kind, pa.Schema) else [kind.field(n) for n in range(kind.num_fields)]
+    return any(pa.types.is_map(field.type) or has_map(field.type) for field in fields)
+
+
 # ---- drawn columns ---------------------------------------------------------------------------------------------------
 
 
@@ -370,9 +376,14 @@ def _set_rule(owner: Proto, made: Proto, rule: str, syntax: str) -> None:
         made.options.features.field_presence = features.IMPLICIT
 
 
-@st.composite
-def tables(draw: st.DrawFn) -> tuple[Any, list[bytes], pa.RecordBatch]:
+def tables() -> st.SearchStrategy[tuple[Any, list[bytes], pa.RecordBatch]]:
     """A message class, rows as google.protobuf writes them, and the Arrow data that has the rows."""
+    return messages().map(lambda drawn: (drawn[0], drawn[1], drawn[3]))
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> tuple[Any, list[bytes], list[dict[str, Any]], pa.RecordBatch]:
+    """A message class, rows as google.protobuf writes them, as its constructor takes them, and as Arrow data."""
     syntax = draw(st.sampled_from(SYNTAXES))
     whole = message(draw, draw(st.lists(columns(syntax), min_size=1, max_size=5)), syntax)
     file = new_file(syntax)
@@ -381,5 +392,6 @@ def tables(draw: st.DrawFn) -> tuple[Any, list[bytes], pa.RecordBatch]:
     whole.declare_fields(file.message_type[0], "test.rows.Row")
     kind = message_class(file, "test.rows.Row")
     rows = draw(st.lists(whole.values, min_size=1, max_size=6))
-    encoded = [written(kind, whole.expected(row)) for row in rows]
-    return kind, encoded, pa.RecordBatch.from_struct_array(pa.array(rows, whole.arrow))
+    objects = [whole.expected(row) for row in rows]
+    encoded = [written(kind, row) for row in objects]
+    return kind, encoded, objects, pa.RecordBatch.from_struct_array(pa.array(rows, whole.arrow))

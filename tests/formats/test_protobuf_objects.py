@@ -22,7 +22,7 @@ from tests.formats.protobuf_support import OPTIONAL, PROTO2, REQUIRED, FieldProt
 
 MONEY = Protobuf(Money, prefix=b"\0\0\0\0\7\0")
 DOLLARS = Money(currency_code="USD", units=3)
-MESSAGE = "value is a message google.type.Date, and the format writes google.type.Money"
+MESSAGE = "value is a message google.type.Date, and the format writes Protobuf's message google.type.Money"
 MAP_FIELDS = [("key", FieldProto.TYPE_STRING), ("value", FieldProto.TYPE_INT64)]
 
 
@@ -81,9 +81,9 @@ def test_message_of_another_pool_with_the_same_name_is_written() -> None:
     assert Protobuf(mine).encode_object(other(n={"a": 1})) == mine(n={"a": 1}).SerializeToString()
 
 
-@pytest.mark.parametrize("value", [{"units": 3}, b"bytes", "text", 5, Money, object()])
+@pytest.mark.parametrize("value", [b"bytes", "text", 5, Money, object(), [DOLLARS], True, 1.5])
 def test_what_is_no_message_is_refused_with_its_type(value: Any) -> None:
-    text = f"value of type {type(value).__name__} is no message of the package protobuf: give a google.type.Money"
+    text = f"value of type {type(value).__name__} does not fit Protobuf's message google.type.Money"
     with pytest.raises(SerializationError, match=text):
         MONEY.encode_object(value)
 
@@ -96,20 +96,19 @@ def test_another_message_is_refused_with_both_names() -> None:
 def test_message_without_a_required_field_is_refused() -> None:
     made = required_class()
     assert Protobuf(made).encode_object(made(id=5)) == b"\x08\x05"
-    with pytest.raises(SerializationError, match=r"value of message test\.rows\.Strict cannot be written: .*id"):
+    with pytest.raises(SerializationError, match=r"value cannot be written: .*id"):
         Protobuf(made).encode_object(made())
 
 
-def test_object_is_refused_where_the_package_protobuf_is_not_loaded() -> None:
+def test_dict_is_written_where_the_package_protobuf_is_not_loaded() -> None:
     code = (
-        "import sys; from kafkabuf.formats import Protobuf; from kafkabuf.errors import SerializationError\n"
+        "import sys; from kafkabuf.formats import Protobuf\n"
         "made = Protobuf.from_descriptor_set(bytes.fromhex(sys.argv[1]), 'google.type.Money')\n"
-        "try: made.encode_object({})\n"
-        "except SerializationError as error: print(error, 'google.protobuf' in sys.modules)"
+        "print(made.encode_object({'units': 3}), 'google.protobuf' in sys.modules)"
     )
     command = [sys.executable, "-c", code, Protobuf(Money).descriptors.hex()]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert found == "value of type dict is no message of the package protobuf: give a google.type.Money False\n"
+    assert found == "b'\\x10\\x03' False\n"
 
 
 def test_send_and_send_many_encode_keys_and_values() -> None:
@@ -126,7 +125,7 @@ def test_send_and_send_many_encode_keys_and_values() -> None:
 
 def test_error_begins_with_the_field_that_does_not_fit() -> None:
     with MockProducer(key_serializer=Protobuf(Date), value_serializer=MONEY) as producer:
-        with pytest.raises(SerializationError, match="value of type dict is no message"):
-            producer.send("t", {})
-        with pytest.raises(SerializationError, match="key of type dict is no message"):
-            producer.send("t", DOLLARS, key={})
+        with pytest.raises(SerializationError, match=r"value\.units of type str does not fit"):
+            producer.send("t", {"units": "3"})
+        with pytest.raises(SerializationError, match="key of type int does not fit"):
+            producer.send("t", DOLLARS, key=3)

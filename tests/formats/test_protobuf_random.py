@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafkabuf.formats import Protobuf
 from tests.effort import effort
-from tests.formats.protobuf_support import reread, tables
+from tests.formats.protobuf_support import has_map, reread, tables
 
 
 @given(tables(), st.data())
@@ -22,7 +22,7 @@ def test_any_table_becomes_the_bytes_that_protobuf_writes(
     encoded = [row or b"" for row in Protobuf(message).encode(batch)]
     assert list(map(len, encoded)) == list(map(len, expected))
     assert [reread(message, row) for row in encoded] == expected
-    if not _has_map(batch.schema):
+    if not has_map(batch.schema):
         assert encoded == expected
     begin = data.draw(st.integers(0, len(expected)))
     end = data.draw(st.integers(begin, len(expected)))
@@ -31,8 +31,3 @@ def test_any_table_becomes_the_bytes_that_protobuf_writes(
     assert Protobuf(message, prefix=b"\0id").encode(table) == [
         b"\0id" + row for row in [*encoded, *encoded[begin:], *encoded]
     ]
-
-
-def _has_map(kind: Any) -> bool:
-    fields = kind if isinstance(kind, pa.Schema) else [kind.field(n) for n in range(kind.num_fields)]
-    return any(pa.types.is_map(field.type) or _has_map(field.type) for field in fields)

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Avro's writer of numbers, times, text and bytes: see _avro_object_leaves.pxd."""
+"""The writer of numbers, times, text and bytes: see _object_leaves.pxd."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
@@ -21,9 +21,9 @@ from libc.string cimport memcpy
 
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport put_varint
-from kafkabuf.formats._avro_object_writer cimport (
+from kafkabuf.formats._object_writer cimport (
     KIND_BOOLEAN, KIND_BYTES, KIND_DATE, KIND_DECIMAL, KIND_DOUBLE, KIND_DURATION, KIND_ENUM, KIND_FIXED, KIND_FLOAT,
-    KIND_LOCAL_TIMESTAMP, KIND_LONG, KIND_NULL, KIND_STRING, KIND_TIME, KIND_UUID, KIND_UUID_FIXED, AvroObjectWriter,
+    KIND_LOCAL_TIMESTAMP, KIND_LONG, KIND_NULL, KIND_STRING, KIND_TIME, KIND_UUID, KIND_UUID_FIXED, ObjectWriter,
     Part, Writer, put_double, put_long, put_raw, put_text,
 )
 
@@ -48,7 +48,7 @@ cdef object EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[
 
 # No clear: the garbage collector must not take the parts from an encoder that a finalizer may still call.
 @cython.no_gc_clear
-cdef class AvroObjectLeaves(AvroObjectWriter):
+cdef class ObjectLeaves(ObjectWriter):
     """Values without parts. Each of write_leaf's functions returns 0 where the value's type does not fit."""
 
     cdef int write_leaf(self, Writer* w, const Part* part, object value) except -1:
@@ -170,30 +170,15 @@ cdef class AvroObjectLeaves(AvroObjectWriter):
             return self.write_whole(w, part, value)
         if time_tzinfo(value) is not None:
             return self.refuse_value(w, part, value, "has a time zone, unlike")
-        number = (time_hour(value) * 60 + time_minute(value)) * 60 + time_second(value)
-        number = number * 1_000_000 + time_microsecond(value)
+        number = micros_of_day(value)
         w.p = put_varint(w.p, number // 1000 if part.unit == 1000 else number)
         return 1
 
     cdef int write_timestamp(self, Writer* w, const Part* part, object value) except -1:
-        cdef int64_t seconds, micros, nanos = 0
-        if not PyDateTime_CheckExact(value):
-            if value != value:  # pandas.NaT
-                return self.refuse_type(w, part, value)
-            nanos = getattr(value, "nanosecond", 0)  # pandas.Timestamp
-            if not 0 <= nanos < 1000:
-                return self.refuse_type(w, part, value)
-        zone = datetime_tzinfo(value)
-        if zone is not None and part.kind == KIND_LOCAL_TIMESTAMP:
+        cdef int64_t micros, nanos = self.nanos_of(w, part, value)
+        if datetime_tzinfo(value) is not None and part.kind == KIND_LOCAL_TIMESTAMP:
             return self.refuse_value(w, part, value, "has a time zone, unlike")
-        seconds = days(datetime_year(value), datetime_month(value), datetime_day(value)) * 86400
-        seconds += (datetime_hour(value) * 60 + datetime_minute(value)) * 60 + datetime_second(value)
-        micros = seconds * 1_000_000 + datetime_microsecond(value)
-        if zone is not None and zone is not UTC:
-            offset = _datetime.datetime.utcoffset(value)
-            if offset is not None:
-                micros -= (<int64_t>timedelta_days(offset) * 86400 + timedelta_seconds(offset)) * 1_000_000
-                micros -= timedelta_microseconds(offset)
+        micros = micros_since_1970(value)
         if part.unit == 1_000_000_000:
             if micros > INT64_MAX // 1000 - 1 or micros < -INT64_MAX // 1000:
                 return self.refuse_value(w, part, value, "is out of the range of")
@@ -203,14 +188,24 @@ cdef class AvroObjectLeaves(AvroObjectWriter):
         w.p = put_varint(w.p, micros)
         return 0
 
+    cdef int64_t nanos_of(self, Writer* w, const Part* part, object value) except -1:
+        """The digits of a datetime below a microsecond."""
+        cdef int64_t nanos = 0
+        if not PyDateTime_CheckExact(value):
+            if value != value:  # pandas.NaT
+                self.refuse_type(w, part, value)
+            nanos = getattr(value, "nanosecond", 0)  # pandas.Timestamp
+            if not 0 <= nanos < 1000:
+                self.refuse_type(w, part, value)
+        return nanos
+
     cdef int write_duration(self, Writer* w, const Part* part, object value) except -1:
         """No months, no days, and milliseconds: three little-endian numbers."""
         cdef int64_t micros
         cdef uint32_t[3] parts
         if not PyDelta_Check(value):
             return self.write_bytes(w, part, value)
-        micros = (<int64_t>timedelta_days(value) * 86400 + timedelta_seconds(value)) * 1_000_000
-        micros += timedelta_microseconds(value)
+        micros = micros_in(value)
         if micros < 0 or micros // 1000 > 0xFFFFFFFF:
             return self.refuse_value(w, part, value, "is out of the range of")
         if micros % 1000:
@@ -223,18 +218,10 @@ cdef class AvroObjectLeaves(AvroObjectWriter):
     # ---- bytes -------------------------------------------------------------------------------------------------------
 
     cdef int write_bytes(self, Writer* w, const Part* part, object value) except -1:
-        cdef const char* data
-        cdef int64_t size
-        cdef object held = value
-        if PyMemoryView_Check(value):
-            held = bytes(value)
-        if PyBytes_Check(held):
-            data = PyBytes_AS_STRING(held)
-            size = PyBytes_GET_SIZE(held)
-        elif PyByteArray_Check(held):
-            data = PyByteArray_AS_STRING(held)
-            size = PyByteArray_GET_SIZE(held)
-        else:
+        cdef const char* data = NULL
+        cdef int64_t size = 0
+        cdef object _held = bytes_of(value, &data, &size)  # it keeps `data` alive
+        if data == NULL:
             return 0
         if part.size >= 0 and size != part.size:
             return self.refuse_value(w, part, value, "has another size than")
@@ -261,11 +248,11 @@ cdef class AvroObjectLeaves(AvroObjectWriter):
         return 1
 
 
-seal(AvroObjectLeaves)
+seal(ObjectLeaves)
 
 
-cdef int64_t symbol_of(const Part* part, object value) except -2:
-    """The number of a symbol, which is the text, or an enum's value or name; -1: it is none."""
+cdef object symbol_number(const Part* part, object value):
+    """The number of a symbol, which is the text, or an enum's value or name; None: it is none."""
     cdef object number, text
     if PyUnicode_Check(value):
         number = (<dict>part.symbols).get(PyUnicode_FromObject(value))
@@ -277,7 +264,51 @@ cdef int64_t symbol_of(const Part* part, object value) except -2:
                 number = (<dict>part.symbols).get(text)
                 if number is not None:
                     return number
-    return -1
+    return None
+
+
+cdef int64_t symbol_of(const Part* part, object value) except -2:
+    """symbol_number() of Avro, whose numbers begin with 0; -1: it is none."""
+    number = symbol_number(part, value)
+    return -1 if number is None else number
+
+
+cdef object bytes_of(object value, const char** data, int64_t* size):
+    """Where the bytes of an object are while the result lives; `data` stays as it is for an object without bytes."""
+    cdef object held = bytes(value) if PyMemoryView_Check(value) else value
+    if PyBytes_Check(held):
+        data[0] = PyBytes_AS_STRING(held)
+        size[0] = PyBytes_GET_SIZE(held)
+    elif PyByteArray_Check(held):
+        data[0] = PyByteArray_AS_STRING(held)
+        size[0] = PyByteArray_GET_SIZE(held)
+    return held
+
+
+cdef int64_t micros_since_1970(object value) except? -1:
+    """Of a datetime; without a zone it counts as UTC."""
+    cdef int64_t micros
+    micros = days(datetime_year(value), datetime_month(value), datetime_day(value)) * 86400
+    micros += (datetime_hour(value) * 60 + datetime_minute(value)) * 60 + datetime_second(value)
+    micros = micros * 1_000_000 + datetime_microsecond(value)
+    zone = datetime_tzinfo(value)
+    if zone is not None and zone is not UTC:
+        offset = _datetime.datetime.utcoffset(value)
+        if offset is not None:
+            micros -= micros_in(offset)
+    return micros
+
+
+cdef int64_t micros_in(object delta) except? -1:
+    """Of a timedelta."""
+    return (<int64_t>timedelta_days(delta) * 86400 + timedelta_seconds(delta)) * 1_000_000 \
+        + timedelta_microseconds(delta)
+
+
+cdef int64_t micros_of_day(object value) except? -1:
+    """Of a time."""
+    cdef int64_t seconds = (time_hour(value) * 60 + time_minute(value)) * 60 + time_second(value)
+    return seconds * 1_000_000 + time_microsecond(value)
 
 
 cdef object plain_value(object value):

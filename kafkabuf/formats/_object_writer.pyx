@@ -1,9 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The base of Avro's writer of Python objects: see _avro_object_writer.pxd."""
+"""The base of the writers of Python objects: see _object_writer.pxd."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Check, PyDict_Size
+from cpython.list cimport PyList_Check, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -12,9 +15,11 @@ from libc.string cimport memcpy
 from kafkabuf._sealed cimport seal
 
 import datetime as _datetime
+import itertools
 from decimal import Decimal
 
 from kafkabuf.errors import SerializationError
+from kafkabuf.formats.object_classes import class_kind, declared_names
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) noexcept
@@ -31,6 +36,7 @@ cdef extern from *:
     void* kb_exchange(void** place, void* value) noexcept
 
 cdef enum:
+    CACHED_CLASSES = 256
     FIRST_ROOM = 512
     # A larger scratch is not kept after its call.
     KEPT_ROOM = 1 << 16
@@ -47,16 +53,20 @@ cdef dict KINDS = {
     "uuid": KIND_UUID, "uuid_fixed": KIND_UUID_FIXED, "date": KIND_DATE, "time": KIND_TIME,
     "timestamp": KIND_TIMESTAMP, "local_timestamp": KIND_LOCAL_TIMESTAMP, "duration": KIND_DURATION,
     "array": KIND_ARRAY, "map": KIND_MAP, "record": KIND_RECORD, "optional": KIND_OPTIONAL, "union": KIND_UNION,
+    "varint": KIND_VARINT, "fixed32": KIND_FIXED32, "fixed64": KIND_FIXED64, "message": KIND_MESSAGE,
+    "group": KIND_GROUP,
 }
 
 
 # No clear: the garbage collector must not take the parts from an encoder that a finalizer may still call.
 @cython.no_gc_clear
-cdef class AvroObjectWriter:
+cdef class ObjectWriter:
     """What all values need: the parts, a scratch for each call, and errors."""
 
-    def __cinit__(self, tuple sources not None, bint refuses_extra, str name not None):
+    def __cinit__(self, str format not None, tuple sources not None, bint refuses_extra, str name not None):
         cdef int64_t i, links = 0
+        self.format = format
+        self.null_advice = "make the type a union with null, or " if format == "Avro" else ""
         self.sources = sources
         self.refuses_extra = refuses_extra
         self.name = name
@@ -124,7 +134,7 @@ cdef class AvroObjectWriter:
         w.p = w.base
         w.items = LIMIT
         w.attempts = ATTEMPTS
-        w.depth = 0
+        w.depth = w.messages = 0
         w.refused = False
         return w
 
@@ -153,7 +163,7 @@ cdef class AvroObjectWriter:
     # ---- errors ------------------------------------------------------------------------------------------------------
 
     cdef str target(self, const Part* part):
-        return f"Avro's {self.sources[part.number].target}"
+        return f"{self.format}'s {self.sources[part.number].target}"
 
     cdef str path(self, Writer* w):
         """Where the writer is: `value.lines[3].price`."""
@@ -179,8 +189,7 @@ cdef class AvroObjectWriter:
 
     cdef int refuse_type(self, Writer* w, const Part* part, object value) except -1:
         if value is None:
-            return self.refuse(w, f"is None, and {self.target(part)} has no null: make the type a union with null, or "
-                                  f"give a value")
+            return self.refuse(w, f"is None, and {self.target(part)} has no null: {self.null_advice}give a value")
         return self.refuse(w, f"of type {type(value).__name__} does not fit {self.target(part)}")
 
     cdef int refuse_value(self, Writer* w, const Part* part, object value, str why) except -1:
@@ -202,10 +211,102 @@ cdef class AvroObjectWriter:
         w.frames[w.depth - 1].index = -1
         listed = ", ".join(shown(name) for name in names)
         return self.refuse(w, f"has {listed}, for which {self.target(part)} has no field: leave it out, add a field, "
-                              f'or give Avro(..., extra_columns="ignore")')
+                              f'or give {self.format}(..., extra_columns="ignore")')
+
+    # ---- classes and items -------------------------------------------------------------------------------------------
+
+    cdef int kind_of(self, object cls) except -1:
+        """class_kind(), remembered. A class does not change its kind."""
+        found = self.kinds.get(cls)
+        if found is None:
+            found = class_kind(cls)
+            if len(self.kinds) >= CACHED_CLASSES:
+                self.kinds.clear()
+            self.kinds[cls] = found
+        return found
+
+    cdef int check_extra(self, Writer* w, const Part* part, object value, int64_t found, object known) except -1:
+        """The record has fields for `found` names of a mapping: what are the others? A mapping may have no end."""
+        names = itertools.islice(value, found + 10)
+        extra = [name for name in names if name not in known]
+        return self.refuse_extra(w, part, extra[:10]) if extra else 0
+
+    cdef int check_class(self, Writer* w, const Part* part, object cls, object known) except -1:
+        """A class that declares its fields has no field that the record lacks."""
+        cdef object key = (part.number, cls)
+        cdef list extra
+        if key in self.checked:
+            return 0
+        extra = sorted((declared_names(cls) or frozenset()).difference(known))
+        if extra:
+            return self.refuse_extra(w, part, extra[:10])
+        if len(self.checked) >= CACHED_CLASSES:
+            self.checked.clear()
+        self.checked[key] = True
+        return 0
+
+    cdef int64_t count_items(self, Writer* w, object value) except -1:
+        """Items may be without bytes, so that their number is limited, too."""
+        cdef int64_t count
+        if PyList_Check(value):
+            count = PyList_GET_SIZE(value)
+        elif PyTuple_Check(value):
+            count = PyTuple_GET_SIZE(value)
+        elif PyDict_Check(value):
+            count = PyDict_Size(value)
+        else:
+            count = len(value)
+        if count > w.items:
+            self.refuse(w, f"of type {type(value).__name__} has {count} items, which are too many")
+        w.items -= count
+        return count
+
+    cdef int write_items(self, Writer* w, const Part* part, object value, int64_t count) except -1:
+        """Write each item of a sequence, which has had `count` items so far, by the first part of `part`."""
+        cdef Frame* frame = &w.frames[w.depth - 1]
+        cdef int64_t i = 0
+        cdef object held
+        if PyList_Check(value):
+            while i < count and i < PyList_GET_SIZE(value):
+                held = <object>PyList_GET_ITEM(value, i)
+                frame.index = i
+                self.write(w, part.parts[0], held)
+                i += 1
+            if PyList_GET_SIZE(value) != count:
+                return self.refuse_changed(w)
+            return 0
+        if PyTuple_Check(value):
+            for i in range(count):
+                frame.index = i
+                self.write(w, part.parts[0], <object>PyTuple_GET_ITEM(value, i))
+            return 0
+        for held in value:
+            if i == count:
+                return self.refuse_changed(w)
+            frame.index = i
+            self.write(w, part.parts[0], held)
+            i += 1
+        return 0 if i == count else self.refuse_changed(w)
 
 
-seal(AvroObjectWriter)
+@cython.final
+cdef class ObjectSerializer:
+    """A callable that encodes its argument. None stays None, which is Kafka's null."""
+
+    def __call__(self, data):
+        return self.encoder.encoded(data, self.prefix)
+
+
+def object_serializer(ObjectWriter encoder not None, bytes prefix not None):
+    """What a producer calls for each value, or for each key."""
+    cdef ObjectSerializer serializer = ObjectSerializer.__new__(ObjectSerializer)
+    serializer.encoder = encoder
+    serializer.prefix = prefix
+    return serializer
+
+
+seal(ObjectWriter)
+seal(ObjectSerializer)
 
 
 cdef int load(Part* part, object source, int64_t number) except -1:
@@ -223,6 +324,16 @@ cdef int load(Part* part, object source, int64_t number) except -1:
     part.scale = source.scale
     part.null_branch = source.null_branch
     part.value_branch = source.value_branch
+    part.alias = <PyObject*>source.alias
+    part.numbers = <PyObject*>source.numbers
+    part.oneof = source.oneof
+    part.tag = int.from_bytes(source.tag, "little")
+    part.tag_size = len(source.tag)
+    part.presence = source.presence
+    part.required = source.required
+    part.is_unsigned = source.is_unsigned
+    part.packed = source.packed
+    part.special = source.special
     return 0
 
 
