@@ -12,6 +12,7 @@ with needs("cli", "the command kafkabuf"):
 
 _COMMANDS = {
     "broker": "kafkabuf.cli.broker",
+    "completion": "kafkabuf.cli.completion",
     "config": "kafkabuf.cli.config",
     "consume": "kafkabuf.cli.consume",
     "demo": "kafkabuf.cli.demo",

@@ -275,16 +275,6 @@ def test_cluster_that_does_not_answer_is_reported_before_spark_starts(monkeypatc
     assert f"no broker answered at {address} within 1 s" in result.output
 
 
-def test_help_loads_neither_spark_nor_a_client() -> None:
-    code = (
-        "import sys; from click.testing import CliRunner; from kafkabuf.cli import main\n"
-        "assert CliRunner().invoke(main, ['demo', '--help']).exit_code == 0\n"
-        "print({'pyspark', 'confluent_kafka', 'kafkabuf.append._producer'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
 # ---- kafkabuf broker -------------------------------------------------------------------------------------------------
 
 
