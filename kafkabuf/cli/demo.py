@@ -100,7 +100,8 @@ def demo(**options: object) -> None:
         try:
             matched = _run(settings, Path(directory), console)
         except ImportError as error:
-            raise click.ClickException(f"{error}; the demo needs {install('cli,broker,spark,demo')}") from error
+            missing = f"the package {error.name}" if error.name else str(error)
+            raise click.ClickException(f"the demo needs {missing}: {install('demo')}") from error
         except click.ClickException:
             raise
         except Exception:

