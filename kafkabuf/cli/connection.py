@@ -76,7 +76,7 @@ _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def connection_options(command: Command) -> Command:
-    """Give a command the options `bootstrap_servers`, `command_config` and `properties`."""
+    """Give a command the options `bootstrap_servers`, `config_file` and `properties`."""
     for option in (
         click.option(
             "-X",
@@ -84,14 +84,16 @@ def connection_options(command: Command) -> Command:
             "properties",
             multiple=True,
             metavar="NAME=VALUE",
-            help="Any setting of docs/configuration.md, over that of the file; repeatable. Other users of this machine "
-            "can see it while the command runs: give passwords in the file.",
+            help="Any setting of docs/configuration.md, also under librdkafka's name, over that of the file; "
+            "repeatable. Other users of this machine can see it while the command runs: give passwords in the file.",
         ),
         click.option(
+            "--config",
             "--command-config",
+            "config_file",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="Properties file with the settings of the connection, as for Kafka's own tools.",
+            help="Properties file with settings of the connection, as for Kafka's own tools or librdkafka.",
         ),
         click.option(
             "-b", "--bootstrap-servers", metavar="HOST:PORT,...", help="Brokers of the cluster, unless in the file."
@@ -103,7 +105,7 @@ def connection_options(command: Command) -> Command:
 
 def config_of(
     bootstrap_servers: str | None,
-    command_config: Path | None,
+    config_file: Path | None,
     properties: tuple[str, ...],
     wanted: tuple[str, ...] = (),
 ) -> ProducerConfig:
@@ -111,16 +113,17 @@ def config_of(
 
     Raises click.UsageError where the user has to correct an option.
     """
+    from kafkabuf.cli.librdkafka_names import in_kafkas_names
     from kafkabuf.config import ProducerConfig
 
-    given = _given(properties)
-    if bootstrap_servers is not None:
-        given["bootstrap.servers"] = bootstrap_servers
-    in_file = {} if command_config is None else _needed(read_properties(decoded(command_config.read_bytes())), wanted)
-    settings = {"max.block.ms": _MAX_BLOCK_MS, **in_file, **given}
-    if "bootstrap.servers" not in settings:
-        raise click.UsageError("name the cluster: --bootstrap-servers HOST:PORT,...")
+    in_file = {} if config_file is None else read_properties(decoded(config_file.read_bytes()))
     try:
+        given = in_kafkas_names(_given(properties))
+        if bootstrap_servers is not None:
+            given["bootstrap.servers"] = bootstrap_servers
+        settings = {"max.block.ms": _MAX_BLOCK_MS, **_needed(in_kafkas_names(in_file), wanted), **given}
+        if "bootstrap.servers" not in settings:
+            raise click.UsageError("name the cluster: --bootstrap-servers HOST:PORT,...")
         return ProducerConfig.from_mapping(settings)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
@@ -145,7 +148,7 @@ def _given(properties: tuple[str, ...]) -> dict[str, str]:
         name, equals, value = found.partition("=")
         if not (name.strip() and equals):
             raise click.UsageError(f"--property {found!r} is not of the form NAME=VALUE")
-        given[name.strip()] = value.strip()
+        given[name.strip().replace("_", ".")] = value.strip()
     return given
 
 
@@ -220,7 +223,7 @@ def errors_explained(servers: str) -> Iterator[None]:
 
 def _advice(error: KafkaError, servers: str) -> str:
     if isinstance(error, AuthenticationError):
-        return ". Give the credentials with --command-config FILE, as for Kafka's own tools"
+        return ". Give the credentials with --config FILE, as for Kafka's own tools"
     if isinstance(error, _UNAUTHORIZED):
         return '. docs/spark.md, "Who may do what", lists the ACLs that each command needs'
     if isinstance(error, TimeoutError | NetworkError):

@@ -60,7 +60,7 @@ def consume(
     output_format: str,
     isolation_level: str,
     bootstrap_servers: str | None,
-    command_config: Path | None,
+    config_file: Path | None,
     properties: tuple[str, ...],
 ) -> None:
     """Print the records of TOPIC, as they arrive, until Ctrl-C.
@@ -82,7 +82,7 @@ def consume(
         raise click.BadParameter("a number of seconds is needed, found nan", param_hint="--timeout")
     if sys.stdout is None:
         raise click.ClickException("the output cannot be written: it is closed")
-    config = config_of(bootstrap_servers, command_config, properties)
+    config = config_of(bootstrap_servers, config_file, properties)
     servers = servers_of(config)
     try:
         output = _Output(formatter(output_format, visible=sys.stdout.isatty()), max_messages)

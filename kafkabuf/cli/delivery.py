@@ -42,7 +42,20 @@ class StoppedError(Exception):
     """The run ends at a line: the text says at which one, and why."""
 
 
+class Source(NamedTuple):
+    """One input. `settled` is called with its offset up to which every line is acknowledged or left out, and with the
+    number of lines up to there."""
+
+    name: str = ""
+    """It stands before the numbers of the lines; empty if there is no other input."""
+    settled: Callable[[int, int], object] = lambda offset, lines: None
+
+    def place(self, unit: str, number: int) -> str:
+        return f"{self.name}{': ' if self.name else ''}{unit} {number}"
+
+
 class _Pending(NamedTuple):
+    source: Source
     report: BulkReport | None
     lines: Sequence[int]
     raw: Raw | None
@@ -59,26 +72,25 @@ class Refusals:
         self.stops = on_error == "stop"
         self.dead_letters = dead_letters
 
-    def take(self, refused: Refused) -> None:
+    def take(self, source: Source, refused: Refused) -> None:
         """Raises StoppedError if the run ends here."""
-        if self.stops:
-            raise StoppedError(f"{self.unit} {refused.line}: {refused.reason}")
-        self.note(refused.line, refused.reason)
+        self.take_overlong(source, refused.line, refused.reason)
         if self.dead_letters is not None:
             self.dead_letters.write(refused.raw + b"\n")
 
-    def note(self, line: int, reason: str) -> None:
+    def _note(self, place: str, reason: str) -> None:
         self.count += 1
         if self.count <= _MAX_NOTES:
-            click.echo(f"{self.unit} {line} is left out: {reason}", err=True)
+            click.echo(f"{place} is left out: {reason}", err=True)
         elif self.count == _MAX_NOTES + 1:
             click.echo(f"more {self.unit}s are left out; the end says how many", err=True)
 
-    def take_overlong(self, line: int, reason: str) -> None:
+    def take_overlong(self, source: Source, line: int, reason: str) -> None:
         """As take(); spill() gets the line."""
+        place = source.place(self.unit, line)
         if self.stops:
-            raise StoppedError(f"{self.unit} {line}: {reason}")
-        self.note(line, reason)
+            raise StoppedError(f"{place}: {reason}")
+        self._note(place, reason)
 
     def spill(self, piece: bytes) -> None:
         """A piece of a line that is too long to be kept."""
@@ -91,19 +103,13 @@ class Refusals:
 
 
 class Delivery:
-    """`acknowledged` counts records. `settled` is called with the input's offset up to which every line is acknowledged
-    or left out, and with the number of lines up to there."""
+    """`acknowledged` counts records. `source` is the input that is read at present."""
 
-    def __init__(
-        self,
-        send: Callable[[Records], BulkReport],
-        refusals: Refusals,
-        settled: Callable[[int, int], object] = lambda offset, lines: None,
-    ) -> None:
+    def __init__(self, send: Callable[[Records], BulkReport], refusals: Refusals) -> None:
         self.acknowledged = 0
+        self.source = Source()
         self._send = send
         self._refusals = refusals
-        self._settled = settled
         self._pending: deque[_Pending] = deque()
 
     def add(self, records: Records, end: int, count: int) -> None:
@@ -117,11 +123,11 @@ class Delivery:
         report = self._send(records) if len(records.lines) else None
         raw = records.raw if self._refusals.dead_letters is not None else None
         # Behind a line that ends the run nothing is settled.
-        self._pending.append(_Pending(report, records.lines, raw, -1 if stop else end, count))
+        self._pending.append(_Pending(self.source, report, records.lines, raw, -1 if stop else end, count))
         if stop is not None:
             self.settle(0)  # raises the error of an earlier line
         for refused in records.refused:
-            self._refusals.take(refused)
+            self._refusals.take(self.source, refused)
         self.settle(_MAX_BLOCKS)
 
     def add_rows(self, send: Callable[[], BulkReport], first: int, rows: int, raw: Raw) -> None:
@@ -131,16 +137,18 @@ class Delivery:
         except SerializationError as error:
             self.settle(0)
             self.give_up(getattr(error, "report", None))
-            raise StoppedError(f"in the rows from {first} to {first + rows - 1}: {error}") from error
+            place = self.source.place("in the rows from", first)
+            raise StoppedError(f"{place} to {first + rows - 1}: {error}") from error
         kept = raw if self._refusals.dead_letters is not None else None
-        self._pending.append(_Pending(report, range(first, first + rows), kept, first + rows - 1, first + rows - 1))
+        last = first + rows - 1
+        self._pending.append(_Pending(self.source, report, range(first, first + rows), kept, last, last))
         self.settle(_MAX_BLOCKS)
 
     def add_overlong(self, line: int, reason: str) -> None:
         """Takes a line that is too long to be kept. Raises StoppedError."""
         if self._refusals.stops:
             self.settle(0)
-        self._refusals.take_overlong(line, reason)
+        self._refusals.take_overlong(self.source, line, reason)
 
     def settle(self, waiting: int) -> None:
         """Takes the outcomes that there are, and waits while more than `waiting` blocks have none.
@@ -171,7 +179,7 @@ class Delivery:
                 self._take_failures(report, pending)
         if pending.end >= 0:
             self._refusals.flush()
-            self._settled(pending.end, pending.last)
+            pending.source.settled(pending.end, pending.last)
 
     def _take_failures(self, report: BulkReport, pending: _Pending) -> None:
         refused = sorted(
@@ -181,8 +189,9 @@ class Delivery:
         for row, error in refused:
             line = pending.lines[row]
             if not self._is_of_record(error):
-                raise StoppedError(f"{self._refusals.unit} {line}: {error}") from error
-            self._refusals.take(Refused(line, pending.raw[row] if pending.raw is not None else b"", str(error)))
+                raise StoppedError(f"{pending.source.place(self._refusals.unit, line)}: {error}") from error
+            raw = pending.raw[row] if pending.raw is not None else b""
+            self._refusals.take(pending.source, Refused(line, raw, str(error)))
 
     def _is_of_record(self, error: KafkaError) -> bool:
         # Records that were refused for others' sake are good: they may go to a file, but not be left out.

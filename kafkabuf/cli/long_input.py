@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -65,8 +65,9 @@ def interruptible() -> Iterator[Interrupt]:
 
 
 @contextmanager
-def progress_of(descriptor: int) -> Iterator[Show]:
-    """What shows a number of bytes read and of records acknowledged: on a terminal, and nowhere else."""
+def progress_of(nbytes: int) -> Iterator[Show]:
+    """What shows a number of bytes read and of records acknowledged: on a terminal, and nowhere else. `nbytes` is the
+    size of the input, or 0."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda nbytes, records: None
         return
@@ -74,6 +75,12 @@ def progress_of(descriptor: int) -> Iterator[Show]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TextColumn("{task.fields[records]}"))
+    began = time.monotonic()
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=os.fstat(descriptor).st_size or None, records="")
-        yield lambda nbytes, records: progress.update(task, completed=nbytes, records=f"{records:,} records")
+        task = progress.add_task("", total=nbytes or None, records="")
+
+        def show(nbytes: int, records: int) -> None:
+            rate = records / max(time.monotonic() - began, 1e-9)
+            progress.update(task, completed=nbytes, records=f"{records:,} records, {rate:,.0f}/s")
+
+        yield show

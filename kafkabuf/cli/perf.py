@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kafkabuf.cli.connection import config_of, connection_options, errors_explained, require_topic, servers_of
+from kafkabuf.cli.connection import (
+    OF_SENDING,
+    config_of,
+    connection_options,
+    errors_explained,
+    require_topic,
+    servers_of,
+)
 from kafkabuf.cli.output import safe_output
 
 if TYPE_CHECKING:
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig
 
 _LARGEST = 1 << 30
-_CLIENTS = ("confluent", "java", "kafka-python")
+_CLIENTS = ("aiokafka", "confluent", "java", "kafka-python")
 
 
 @click.command()
@@ -73,14 +80,15 @@ def perf(
     json_file: Path | None,
     plot: Path | None,
     bootstrap_servers: str | None,
-    command_config: Path | None,
+    config_file: Path | None,
     properties: tuple[str, ...],
 ) -> None:
     """Send records to TOPIC as fast as they go, or at a pace, and print rate and latency.
 
     The latency is from the call of send() to the acknowledgement, of every record up to 10,000 records a second, else
-    of one in 64. -X sets any setting of the producer. It writes to the topic of any cluster that you name, and creates
-    the topic if the cluster does so. Exit status: 0 done; 1 Kafka said no, or a record failed; 2 a wrong option.
+    of one in 256 at most. -X sets any setting of the producer. It writes to the topic of any cluster that you name, and
+    creates the topic if the cluster does so. Ctrl-C ends the load, and prints what was sent. Exit status: 0 done; 1
+    Kafka said no, a record failed, or Ctrl-C; 2 a wrong option.
 
     \b
     kafkabuf perf test -n 5000000 -b localhost:9092 -X linger.ms=5 -X batch.size=131072
@@ -100,15 +108,26 @@ def perf(
         values = payload_file.read_bytes().splitlines()
         if not values:
             raise click.BadParameter("the file has no line", param_hint="--payload-file")
-    config = config_of(bootstrap_servers, command_config, properties)
+    config = config_of(bootstrap_servers, config_file, properties, OF_SENDING)
     load = Load(topic, values, num_records, throughput, transaction_size or 0)
     servers = servers_of(config)
     with errors_explained(servers), safe_output():
-        results = [_run(client, config, load) for client in (*dict.fromkeys(clients), "kafkabuf")]
+        results = list(_results((*dict.fromkeys(clients), "kafkabuf"), config, load))
         _report(results, json_file, plot)
+    if results[-1].interrupted:
+        raise click.ClickException("interrupted")
     if failed := [result for result in results if result.failed]:
         first = failed[0]
         raise click.ClickException(f"{first.client}: {first.failed:,} records failed: {first.first_error}")
+
+
+def _results(clients: Sequence[str], config: ProducerConfig, load: Load) -> Iterator[Result]:
+    """Each client in turn, up to Ctrl-C."""
+    for client in clients:
+        result = _run(client, config, load)
+        yield result
+        if result.interrupted:
+            return
 
 
 def _run(client: str, config: ProducerConfig, load: Load) -> Result:
@@ -132,12 +151,13 @@ def _live(client: str) -> Callable[[Window], None]:
     """Prints a line for each second to standard error; a terminal shows the newest only."""
     from kafkabuf.cli.perf_load import summary
 
-    end = "\r" if sys.stderr.isatty() else "\n"
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
 
     def show(window: Window) -> None:
         rate, found = window.records / max(window.seconds, 1e-9), summary(window.latencies)
         times = f", {found['p50'] * 1e3:.2f} ms p50, {found['p99'] * 1e3:.2f} ms p99" if found else ""
-        click.echo(f"{client}: {rate:,.0f} records/s{times}".ljust(79) + end, err=True, nl=False)
+        line = f"{client}: {rate:,.0f} records/s{times}"
+        click.echo(f"{line:<79}\r" if is_terminal else line, err=True, nl=not is_terminal)
 
     return show
 
@@ -148,7 +168,7 @@ def _report(results: Sequence[Result], json_file: Path | None, plot: Path | None
     for line in lines:
         click.echo(line, err=to_stdout)
     own = results[-1]
-    for peer in results[:-1]:
+    for peer in results[:-1] if own.client == "kafkabuf" else []:
         click.echo(f"kafkabuf has {own.rate / max(peer.rate, 1e-9):.2f} times the rate of {peer.client}", err=to_stdout)
     if json_file is not None:
         text = json.dumps([_as_json(result) for result in results], indent=1)

@@ -1,7 +1,7 @@
 """The load of `kafkabuf perf`, what became of it, and kafkabuf's own way to send it.
 
-A sample of the records carries the time of its send(): kafkabuf brings it back in `on_acknowledged`, a peer in a
-callback of that record. So no record costs more than one comparison here.
+A client gets the records in chunks. The first record of a chunk carries the time of its send(): kafkabuf brings it
+back in `on_acknowledged`, a peer in a callback of that record. The others cost nothing here beside the client's send().
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkabuf.errors import KafkaError
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig
     from kafkabuf.record_metadata import BatchOutcome
 
-# One of so many records tells its latency; each does at a rate of SLOW records a second and below.
-SAMPLE = 64
+# Records of a chunk; at a pace a chunk has a millisecond's records, and each record is a chunk of its own up to SLOW
+# records a second.
+CHUNK = 256
 SLOW = 10_000
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 
@@ -37,8 +39,10 @@ class Load:
     transaction_size: int = 0
 
     @property
-    def sample(self) -> int:
-        return 1 if 0 < self.throughput <= SLOW else SAMPLE
+    def chunk(self) -> int:
+        if not self.throughput:
+            return CHUNK
+        return 1 if self.throughput <= SLOW else min(int(self.throughput / 1000), CHUNK)
 
     @property
     def value_size(self) -> float:
@@ -70,9 +74,7 @@ class Tally:
             self.fail(outcome.record_count, outcome.error)
             return
         self.acknowledged += outcome.record_count
-        for sent in outcome.opaques:
-            if sent is not None:
-                self.latencies.append(now - sent)
+        self.latencies.extend(now - sent for sent in filter(None, outcome.opaques))
 
     def on_record(self, sent: float | None) -> None:
         """A peer has delivered one record."""
@@ -97,11 +99,13 @@ class Tally:
 
 
 class Sending(Protocol):
-    """A connected client. `send(value, None)` sends a record, `send(value, time)` one of the sample."""
+    """A connected client. `send` sends a chunk of values; the first tells `sent`, the time of the call, at its end."""
 
-    def send(self, value: bytes, sent: float | None) -> object: ...
+    def send(self, values: Sequence[bytes], sent: float) -> None: ...
 
     def flush(self) -> None: ...
+
+    def sleep(self, seconds: float) -> None: ...
 
     def begin(self) -> None: ...
 
@@ -120,13 +124,17 @@ class OwnSending:
         self.producer = KafkaProducer(config.replaced(changes))
         if load.transaction_size:
             self.producer.init_transactions()
-        self._topic, self._send = load.topic, self.producer.send
+        self._topic = load.topic
         self.flush = self.producer.flush
+        self.sleep = time.sleep
         self.begin = self.producer.begin_transaction
         self.commit = self.producer.commit_transaction
 
-    def send(self, value: bytes, sent: float | None) -> object:
-        return self._send(self._topic, value) if sent is None else self._send(self._topic, value, opaque=sent)
+    def send(self, values: Sequence[bytes], sent: float) -> None:
+        topic, send = self._topic, self.producer.send
+        send(topic, values[0], opaque=sent)
+        for value in values[1:]:
+            send(topic, value)
 
 
 @contextmanager
@@ -144,14 +152,29 @@ class Driver:
     def __init__(self, load: Load, tally: Tally, on_window: Callable[[Window], None], every: float = 1.0) -> None:
         self.windows: list[Window] = []
         self.seconds = 0.0
+        self.interrupted = False
         self._load, self._tally, self._on_window, self._every = load, tally, on_window, every
         self._began = self._window_began = time.perf_counter()
         self._counted = self._measured = 0
+        # The values in a ring: a chunk is a slice of it.
+        self._ring = [*load.values, *islice(cycle(load.values), load.chunk)]
 
     def run(self, sending: Sending) -> None:
-        """Raises the KafkaError of a send() that fails at once."""
-        load = self._load
+        """Ctrl-C ends the load: what was sent is acknowledged. A second Ctrl-C does not wait for that.
+
+        Raises the KafkaError of a send() that fails at once.
+        """
         self._began = self._window_began = time.perf_counter()
+        try:
+            self._send_all(sending)
+        except KeyboardInterrupt:
+            self.interrupted = True
+        sending.flush()
+        self.seconds = time.perf_counter() - self._began
+        self._end_window()
+
+    def _send_all(self, sending: Sending) -> None:
+        load = self._load
         in_transaction = load.transaction_size or load.records
         for first in range(0, load.records, in_transaction):
             if load.transaction_size:
@@ -159,28 +182,24 @@ class Driver:
             self._send(sending, first, min(first + in_transaction, load.records))
             if load.transaction_size:
                 sending.commit()
-        sending.flush()
-        self.seconds = time.perf_counter() - self._began
-        self._end_window()
 
     def _send(self, sending: Sending, first: int, end: int) -> None:
-        values, count, sample, send = self._load.values, len(self._load.values), self._load.sample, sending.send
+        ring, count, chunk, pace = self._ring, len(self._load.values), self._load.chunk, self._load.throughput
         while first < end:
-            until = min(first + sample, end)
-            if self._load.throughput:
-                self._await(first / self._load.throughput)
+            until = min(first + chunk, end)
+            if pace:
+                self._await(sending, first / pace)
             now = time.perf_counter()
             if now - self._window_began >= self._every:
                 self._end_window()
-            send(values[first % count], now)
-            for number in range(first + 1, until):
-                send(values[number % count], None)
+            start = first % count
+            sending.send(ring[start : start + until - first], now)
             first = until
 
-    def _await(self, seconds: float) -> None:
+    def _await(self, sending: Sending, seconds: float) -> None:
         left = self._began + seconds - time.perf_counter()
         if left > 0:
-            time.sleep(left)
+            sending.sleep(left)
 
     def _end_window(self) -> None:
         now, tally = time.perf_counter(), self._tally
@@ -205,6 +224,7 @@ class Result:
     """Of this process; None: the client ran in another."""
     latency: dict[str, float]
     windows: list[Window] = field(repr=False, default_factory=list)
+    interrupted: bool = False
 
     @property
     def rate(self) -> float:
@@ -239,13 +259,14 @@ def measure(
         cpu = time.process_time()
         driver.run(sending)
         cpu = time.process_time() - cpu
-        tally.await_outcomes(load.records)
+        if not driver.interrupted:
+            tally.await_outcomes(load.records)
     missing = load.records - tally.acknowledged - tally.failed
-    if missing:
+    if missing and not driver.interrupted:
         tally.fail(missing, KafkaError("the client said nothing of these records"))
     return Result(
         client, tally.acknowledged, tally.failed, tally.first_error, driver.seconds, load.value_size, cpu,
-        summary(tally.latencies), driver.windows,
+        summary(tally.latencies), driver.windows, driver.interrupted,
     )  # fmt: skip
 
 
@@ -253,7 +274,7 @@ def _warm_up(sending: Sending, load: Load) -> None:
     """One record, so that connections and metadata are there."""
     if load.transaction_size:
         sending.begin()
-    sending.send(load.values[0], None)
+    sending.send(load.values[:1], time.perf_counter())
     if load.transaction_size:
         sending.commit()
     sending.flush()

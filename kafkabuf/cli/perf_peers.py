@@ -6,13 +6,15 @@ it in the cheapest way that it has.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +26,6 @@ from kafkabuf.errors import ConfigError, KafkaError
 if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig
 
-_POLL_EVERY = 1000
 _NO_TRANSACTIONS = "--transaction-size compares with no other client: leave --compare out"
 # "1000 records sent, 5000.0 records/sec (0.48 MB/sec), 2.10 ms avg latency, 40.00 ms max latency, 1 ms 50th, ..."
 _JAVA = re.compile(
@@ -49,6 +50,9 @@ def _import(module: str, package: str) -> Any:
 
 
 class _Peer:
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
     def begin(self) -> None:
         raise ConfigError(_NO_TRANSACTIONS)
 
@@ -59,7 +63,8 @@ class _Peer:
 class _Confluent(_Peer):
     def __init__(self, config: ProducerConfig, load: Load, tally: Tally) -> None:
         confluent_kafka = _import("confluent_kafka", "confluent-kafka")
-        self._topic, self._tally, self._count = load.topic, tally, 0
+        self._topic, self._tally = load.topic, tally
+        self._untimed = partial(self._delivered, None)
         self._producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": _servers(config),
@@ -73,16 +78,18 @@ class _Confluent(_Peer):
             }
         )
 
-    def send(self, value: bytes, sent: float | None) -> None:
+    def send(self, values: Sequence[bytes], sent: float) -> None:
+        self._produce(values[0], partial(self._delivered, sent))
+        for value in values[1:]:
+            self._produce(value, self._untimed)
+        self._producer.poll(0)
+
+    def _produce(self, value: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
         while True:
             try:
-                self._producer.produce(self._topic, value, on_delivery=partial(self._delivered, sent))
-                break
+                return self._producer.produce(self._topic, value, on_delivery=on_delivery)  # type: ignore[no-any-return]
             except BufferError:
                 self._producer.poll(0.01)
-        self._count += 1
-        if self._count % _POLL_EVERY == 0 or sent is not None:
-            self._producer.poll(0)
 
     def _delivered(self, sent: float | None, error: Any, message: Any) -> None:
         if error is None:
@@ -108,13 +115,73 @@ class _KafkaPython(_Peer):
             enable_idempotence=config.enable_idempotence,
         )
 
-    def send(self, value: bytes, sent: float | None) -> None:
-        future = self.producer.send(self._topic, value)
-        future.add_callback(lambda _: self._tally.on_record(sent))
-        future.add_errback(lambda error: self._tally.fail(1, error))
+    def send(self, values: Sequence[bytes], sent: float) -> None:
+        for number, value in enumerate(values):
+            future = self.producer.send(self._topic, value)
+            future.add_callback(self._delivered, None if number else sent)
+            future.add_errback(self._failed)
+
+    def _delivered(self, sent: float | None, metadata: Any) -> None:
+        self._tally.on_record(sent)
+
+    def _failed(self, error: Any) -> None:
+        self._tally.fail(1, error)
 
     def flush(self) -> None:
         self.producer.flush()
+
+
+class _AIOKafka(_Peer):
+    """The chunks run in one event loop, which also runs while the load waits for its time."""
+
+    def __init__(self, config: ProducerConfig, load: Load, tally: Tally) -> None:
+        self._aiokafka = _import("aiokafka", "aiokafka")
+        self._topic, self._tally = load.topic, tally
+        self._loop = asyncio.new_event_loop()
+        self._run = self._loop.run_until_complete
+        self._producer = self._run(self._opened(config))
+
+    async def _opened(self, config: ProducerConfig) -> Any:
+        compression = str(config.compression_type)
+        producer = self._aiokafka.AIOKafkaProducer(
+            bootstrap_servers=_servers(config),
+            acks="all" if config.acks == -1 else config.acks,
+            max_batch_size=config.batch_size,
+            linger_ms=config.linger_ms,
+            compression_type=None if compression == "none" else compression,
+            enable_idempotence=config.enable_idempotence,
+        )
+        try:
+            await producer.start()
+        except BaseException:
+            await producer.stop()
+            raise
+        return producer
+
+    def send(self, values: Sequence[bytes], sent: float) -> None:
+        self._run(self._send(values, sent))
+
+    async def _send(self, values: Sequence[bytes], sent: float) -> None:
+        for number, value in enumerate(values):
+            future = await self._producer.send(self._topic, value)
+            future.add_done_callback(partial(self._delivered, None if number else sent))
+
+    def _delivered(self, sent: float | None, future: asyncio.Future[Any]) -> None:
+        if (error := future.exception()) is None:
+            self._tally.on_record(sent)
+        else:
+            self._tally.fail(1, error)
+
+    def sleep(self, seconds: float) -> None:
+        self._run(asyncio.sleep(seconds))
+
+    def flush(self) -> None:
+        self._run(self._producer.flush())
+        self.sleep(0)  # the loop runs the last callbacks
+
+    def close(self) -> None:
+        self._run(self._producer.stop())
+        self._loop.close()
 
 
 @contextmanager
@@ -122,6 +189,12 @@ def _confluent(config: ProducerConfig, load: Load, tally: Tally) -> Iterator[Sen
     sending = _Confluent(config, load, tally)
     yield sending
     sending.flush()
+
+
+@contextmanager
+def _aiokafka(config: ProducerConfig, load: Load, tally: Tally) -> Iterator[Sending]:
+    with closing(_AIOKafka(config, load, tally)) as sending:
+        yield sending
 
 
 @contextmanager
@@ -135,6 +208,7 @@ def _kafka_python(config: ProducerConfig, load: Load, tally: Tally) -> Iterator[
 
 # Clients that one process can drive. Java runs its own tool.
 PEERS: dict[str, Callable[[ProducerConfig, Load, Tally], Any]] = {
+    "aiokafka": _aiokafka,
     "confluent": _confluent,
     "kafka-python": _kafka_python,
 }

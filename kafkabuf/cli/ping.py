@@ -37,7 +37,7 @@ def ping(
     timeout: float,
     as_json: bool,
     bootstrap_servers: str | None,
-    command_config: Path | None,
+    config_file: Path | None,
     properties: tuple[str, ...],
 ) -> None:
     """Try each step to a cluster: DNS, TCP, TLS, SASL, API versions, metadata, every broker that the cluster names.
@@ -49,7 +49,7 @@ def ping(
 
     \b
     kafkabuf ping -b localhost:9092
-    kafkabuf ping orders --record -b kafka.example:9093 --command-config client.properties
+    kafkabuf ping orders --record -b kafka.example:9093 --config client.properties
     """
     from kafkabuf.cli.output import console
     from kafkabuf.cli.probe import Probe
@@ -59,7 +59,7 @@ def ping(
         require_topic(topic)
     if record and topic is None:
         raise click.UsageError("--record needs a TOPIC to send the record to")
-    config = config_of(bootstrap_servers, command_config, properties)
+    config = config_of(bootstrap_servers, config_file, properties)
     try:
         probe = Probe(config, topic, record=record, timeout=timeout)
     except ConfigError as error:

@@ -40,7 +40,7 @@ def status(
     topics: tuple[str, ...],
     as_json: bool,
     bootstrap_servers: str | None,
-    command_config: Path | None,
+    config_file: Path | None,
     properties: tuple[str, ...],
 ) -> None:
     """Show the markers of all sinks, or of SINK_ID, their open transactions, and who holds back readers.
@@ -50,14 +50,14 @@ def status(
 
     \b
     kafkabuf spark status --bootstrap-servers broker:9092
-    kafkabuf spark status orders --bootstrap-servers broker:9093 --command-config client.properties
+    kafkabuf spark status orders --bootstrap-servers broker:9093 --config client.properties
     kafkabuf spark status --topic payments --json --bootstrap-servers broker:9092 | jq .held_back
     """
     from kafkabuf.cli.output import console
     from kafkabuf.cli.spark_sinks import read_status
     from kafkabuf.cli.spark_tables import printable, show
 
-    with _admin(bootstrap_servers, command_config, properties) as admin:
+    with _admin(bootstrap_servers, config_file, properties) as admin:
         found = read_status(admin, sink_id, topics)
         if sink_id is not None and not found.sinks:
             for warning in found.warnings:
@@ -77,7 +77,7 @@ def abort(
     sink_id: str,
     yes: bool,
     bootstrap_servers: str | None,
-    command_config: Path | None,
+    config_file: Path | None,
     properties: tuple[str, ...],
 ) -> None:
     """Abort the open transactions of SINK_ID, so that readers with read_committed go on.
@@ -90,13 +90,13 @@ def abort(
 
     \b
     kafkabuf spark abort orders --bootstrap-servers broker:9092
-    kafkabuf spark abort orders --yes --command-config client.properties
+    kafkabuf spark abort orders --yes --config client.properties
     """
     from kafkabuf.cli.spark_abort import end
     from kafkabuf.cli.spark_sinks import open_transactions
     from kafkabuf.cli.spark_tables import printable
 
-    with _admin(bootstrap_servers, command_config, properties) as admin:
+    with _admin(bootstrap_servers, config_file, properties) as admin:
         opened, errors = open_transactions(admin, sink_id)
         for error in errors:
             click.echo(f"Error: {printable(str(error))}", err=True)
@@ -136,7 +136,7 @@ def forget(
     write_id: str | None,
     yes: bool,
     bootstrap_servers: str | None,
-    command_config: Path | None,
+    config_file: Path | None,
     properties: tuple[str, ...],
 ) -> None:
     """Delete the markers of SINK_ID, those of its writeIds too: what it has written counts as never written.
@@ -146,7 +146,7 @@ def forget(
 
     \b
     kafkabuf spark forget orders --bootstrap-servers broker:9092
-    kafkabuf spark forget orders --partition 7 --yes --command-config client.properties
+    kafkabuf spark forget orders --partition 7 --yes --config client.properties
     kafkabuf spark forget orders --write-id 2026-11-22 --bootstrap-servers broker:9092
     """
     from kafkabuf.cli.spark_sinks import check_groups, groups_of
@@ -155,7 +155,7 @@ def forget(
 
     if partition is not None and write_id is not None:
         raise click.UsageError("--partition is for streams, and --write-id for df.write: give one of the two")
-    with _admin(bootstrap_servers, command_config, properties) as admin:
+    with _admin(bootstrap_servers, config_file, properties) as admin:
         groups = [
             group
             for group in groups_of(admin, sink_id)
@@ -190,11 +190,11 @@ def forget(
 
 @contextmanager
 def _admin(
-    bootstrap_servers: str | None, command_config: Path | None, properties: tuple[str, ...]
+    bootstrap_servers: str | None, config_file: Path | None, properties: tuple[str, ...]
 ) -> Iterator[TransactionAdmin]:
     from kafkabuf.metadata.admin_transactions import TransactionAdmin
 
-    config = config_of(bootstrap_servers, command_config, properties)
+    config = config_of(bootstrap_servers, config_file, properties)
     servers = servers_of(config)
     with errors_explained(servers), TransactionAdmin(config) as admin:
         yield admin

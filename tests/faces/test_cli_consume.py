@@ -252,7 +252,7 @@ def test_settings_of_the_connection_are_used(tmp_path: Path) -> None:
         file = tmp_path / "client.properties"
         text = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nsasl.username=alice\nsasl.password="
         file.write_text(text + "secret")
-        arguments = ("t", "--from-beginning", "-e", "--command-config", str(file))
+        arguments = ("t", "--from-beginning", "-e", "--config", str(file))
         assert consume(cluster.bootstrap_servers, *arguments).stdout_bytes == b"one\n"
         result = consume(cluster.bootstrap_servers, *arguments, "-X", "sasl.password=wrong")
         assert result.exit_code == 1

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,7 +91,7 @@ def test_failed_records_are_counted_and_fail_the_command(cluster: EmbeddedCluste
     assert (found["records"], found["failed"]) == (0, 50)
 
 
-@pytest.mark.parametrize("client", ["confluent", "kafka-python"])
+@pytest.mark.parametrize("client", ["aiokafka", "confluent", "kafka-python"])
 def test_peer_sends_the_same_records(cluster: EmbeddedCluster, topic: str, client: str, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     result = perf(cluster, topic, "-n", "300", "--compare", client, "--json", str(out))
@@ -145,6 +148,32 @@ def test_plot_without_matplotlib_is_refused_before_the_run(
     assert result.exit_code == 2
     assert "pip install matplotlib" in result.output
     assert cluster.end_offset(topic, 0) == 0
+
+
+def test_ctrl_c_ends_the_load_and_what_was_sent_is_counted(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    command = [sys.executable, "-m", "kafkabuf", "perf", topic, "-b", cluster.bootstrap_servers]
+    command += ["--throughput", "100", "-n", "100000", "--json", str(out)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "records/s" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert told.splitlines()[-1] == "Error: interrupted"
+    found = figures(out)["kafkabuf"]
+    assert found["failed"] == 0
+    assert found["records"] == cluster.end_offset(topic, 0) - 1
+
+
+def test_settings_of_the_file_are_used(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "producer.properties"
+    file.write_text("batch.size=7\nlinger.ms=-1\n")
+    result = perf(cluster, topic, "--config", str(file))
+    assert result.exit_code == 2
+    assert "linger.ms" in result.output
 
 
 def test_failed_batch_counts_all_of_its_records() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from google.protobuf import descriptor_pb2, message_factory
 from pyarrow import csv, ipc, parquet
 
 from kafkabuf.broker import ConsumerRecord, EmbeddedCluster
@@ -53,6 +55,15 @@ def produce(cluster: EmbeddedCluster, *arguments: str, text: bytes | None = None
     return result
 
 
+def told(result: Result) -> str:
+    return timeless(result.output)
+
+
+def timeless(output: str) -> str:
+    """What the command prints, without how long it took."""
+    return re.sub(r" in \d+\.\d s \([\d,]+/s\)", "", output)
+
+
 def fail(piece: bytes = b"") -> None:
     pytest.fail("nothing is too long, and a file is never idle")
 
@@ -76,7 +87,7 @@ def in_order(cluster: EmbeddedCluster, topic: str) -> list[ConsumerRecord]:
 def test_every_line_of_a_pipe_is_a_value_byte_by_byte(cluster: EmbeddedCluster, topic: str) -> None:
     lines = [b"a", b"", b"\xff\x00", "wärt".encode(), b"with\r", b"last"]
     result = produce(cluster, topic, text=b"\n".join(lines))
-    assert (result.exit_code, result.output_bytes) == (0, b"6 records acknowledged\n")
+    assert (result.exit_code, told(result)) == (0, "6 records acknowledged\n")
     assert sorted(record.value or b"" for record in cluster.messages(topic)) == sorted(lines)
     assert {record.key for record in cluster.messages(topic)} == {None}
 
@@ -110,7 +121,7 @@ def test_records_are_sent_as_their_lines_come_and_ctrl_c_ends_the_reading(cluste
             _, error = process.communicate(timeout=30)
         finally:
             process.kill()
-    assert (process.returncode, error) == (1, b"Error: interrupted; 2 records acknowledged\n")
+    assert (process.returncode, timeless(error.decode())) == (1, "Error: interrupted; 2 records acknowledged\n")
 
 
 @pytest.mark.parametrize("size", [7, 1 << 18])
@@ -211,7 +222,7 @@ def test_faulty_lines_are_left_out_with_their_numbers(
     result = produce(cluster, topic, path, "--key", "id", "--partition", "p", "--on-error", *policy)
     assert result.exit_code == 0, result.output
     assert [line.split(" is")[0] for line in result.output.splitlines()[:-1]] == REASONS
-    assert result.output.endswith("2 records acknowledged, 5 lines left out\n")
+    assert told(result).endswith("2 records acknowledged, 5 lines left out\n")
     assert [key for key, _ in pairs(cluster, topic)] == [b"1", b"6"]
     if to_file:
         kept = FAULTY.splitlines(keepends=True)
@@ -244,6 +255,12 @@ def test_line_that_kafka_refuses_is_left_out_and_the_others_arrive(
         (["-f", "jsonl", "--key-separator", ":"], 2, "jsonl has --key COL"),
         (["--value-format", "json"], 2, "lines have no columns"),
         (["--on-error", "dead-letter"], 2, "belong together"),
+        (["-f", "jsonl", "--value-format", "protobuf"], 2, "--value-message NAME belong together"),
+        (["--value-message", "M"], 2, "--value-message NAME belong together"),
+        (["--value-schema", os.devnull], 2, "for --value-format avro and protobuf"),
+        ([os.devnull], 2, "named twice"),
+        ([__file__, "--resume-file", "state"], 2, "for one FILE"),
+        (["in.csv"], 2, "does not exist"),
         (["-X", "transactional.id=t"], 2, "no transactions"),
         (["-X", "nosuch.setting=t"], 2, "nosuch.setting"),
     ],
@@ -269,11 +286,11 @@ def test_settings_of_a_producers_file_are_used_and_its_classes_are_not(
 ) -> None:
     settings = tmp_path / "producer.properties"
     settings.write_text(f"bootstrap.servers={cluster.bootstrap_servers}\nacks=7\nvalue.serializer=org.Class\n")
-    result = CliRunner().invoke(main, ["produce", topic, os.devnull, "--command-config", str(settings)])
+    result = CliRunner().invoke(main, ["produce", topic, os.devnull, "--config", str(settings)])
     assert result.exit_code == 2
     assert "acks" in result.output
     settings.write_text(settings.read_text().replace("acks=7", "acks=all"))
-    result = CliRunner().invoke(main, ["produce", topic, os.devnull, "--command-config", str(settings)])
+    result = CliRunner().invoke(main, ["produce", topic, os.devnull, "--config", str(settings)])
     assert result.exit_code == 0, result.output
     assert "ignored, since this command does not use these settings: value.serializer" in result.output
 
@@ -304,7 +321,7 @@ def test_rows_of_a_table_become_json_without_the_columns_of_other_parts(
     path = table_file(tmp_path, kind, TABLE)
     options = ["--format", "arrow"] if kind == "stream" else []
     result = produce(cluster, topic, path, "--key", "key", "--timestamp", "at", *options)
-    assert (result.exit_code, result.output) == (0, "3 records acknowledged\n")
+    assert (result.exit_code, told(result)) == (0, "3 records acknowledged\n")
     records = sorted(cluster.messages(topic), key=lambda record: record.timestamp)
     assert [record.timestamp for record in records] == [5, 6, 7]
     assert [record.key or b"" for record in records] == [b"007", b"b", b""]
@@ -357,7 +374,7 @@ def test_faulty_table_is_explained(
     result = produce(cluster, topic, written(tmp_path / "in.csv", content), *options)
     assert result.exit_code == 1
     assert reason in result.output
-    assert result.output.endswith("0 records acknowledged\n")
+    assert told(result).endswith("0 records acknowledged\n")
 
 
 def test_row_that_is_too_large_goes_to_the_file_as_json(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
@@ -368,6 +385,98 @@ def test_row_that_is_too_large_goes_to_the_file_as_json(cluster: EmbeddedCluster
     assert result.exit_code == 0, result.output
     assert "row 2 is left out" in result.output
     assert json.loads(letters.read_bytes()) == {"v": "x" * 5000, "n": 2}
+
+
+PEOPLE = descriptor_pb2.FileDescriptorProto(
+    name="people.proto",
+    package="people",
+    syntax="proto3",
+    message_type=[
+        descriptor_pb2.DescriptorProto(
+            name="Person",
+            field=[
+                descriptor_pb2.FieldDescriptorProto(name="first_name", number=1, type=9, label=1),
+                descriptor_pb2.FieldDescriptorProto(name="age", number=2, type=5, label=1),
+            ],
+        )
+    ],
+)
+DESCRIPTORS = descriptor_pb2.FileDescriptorSet(file=[PEOPLE]).SerializeToString()
+PROTOBUF = ("--value-format", "protobuf", "--value-message", "people.Person", "--value-schema")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_protobuf_is_what_protobuf_reads(cluster: EmbeddedCluster, topic: str, tmp_path: Path, kind: str) -> None:
+    rows = [{"first_name": f"person {n}", "age": n} for n in range(30)]
+    path = written(tmp_path / "in.jsonl", jsonl(*rows))
+    if kind == "csv":
+        path = table_file(tmp_path, "csv", pa.Table.from_pylist(rows))
+    result = produce(cluster, topic, path, *PROTOBUF, written(tmp_path / "people.pb", DESCRIPTORS))
+    assert result.exit_code == 0, result.output
+    person: Any = message_factory.GetMessages([PEOPLE])["people.Person"]
+    found = [person.FromString(record.value) for record in cluster.messages(topic)]
+    assert sorted((each.age, each.first_name) for each in found) == [(n, f"person {n}") for n in range(30)]
+
+
+def test_line_that_is_no_message_is_left_out(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "in.jsonl", jsonl({"age": 1}, {"age": "old"}, {"agee": 1}))
+    schema = written(tmp_path / "people.pb", DESCRIPTORS)
+    result = produce(cluster, topic, path, *PROTOBUF, schema, "--on-error", "skip")
+    assert told(result).endswith("1 records acknowledged, 2 lines left out\n")
+    assert [line.partition(":")[0] for line in result.output.splitlines()[:2]] == [
+        "line 2 is left out",
+        "line 3 is left out",
+    ]
+
+
+@pytest.mark.parametrize(("content", "reason"), [(DESCRIPTORS, "has no message 'X'"), (b"x", "is no set of")])
+def test_wrong_descriptors_are_refused(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, content: bytes, reason: str
+) -> None:
+    path = written(tmp_path / "in.jsonl", jsonl({"age": 1}))
+    schema = written(tmp_path / "people.pb", content)
+    result = produce(cluster, topic, path, *PROTOBUF, schema, "--value-message", "X")
+    assert result.exit_code == 2, result.output
+    assert reason in " ".join(result.output.split())
+
+
+# ---- several files
+
+
+def test_files_are_sent_in_turn_and_faults_name_their_file(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    paths = [written(tmp_path / f"{n}.jsonl", b'{"id":%d,"p":0}\n{"p":0}\n{"id":1%d,"p":0}' % (n, n)) for n in range(3)]
+    result = produce(cluster, topic, *paths, "--key", "id", "--partition", "p", "--on-error", "skip")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[:-1] == [f"{path}: line 2 is left out: it has no column 'id'" for path in paths]
+    assert [record.key for record in in_order(cluster, topic)] == [b"0", b"10", b"1", b"11", b"2", b"12"]
+    stopped = produce(cluster, topic, *paths, "--key", "id", "--partition", "p")
+    assert told(stopped) == f"Error: {paths[0]}: line 2: it has no column 'id'; 1 records acknowledged\n"
+
+
+def test_files_of_several_formats_need_a_format(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    paths = [written(tmp_path / "a.jsonl", b'{"a":1}\n'), written(tmp_path / "b.txt", b"b\n")]
+    result = produce(cluster, topic, *paths)
+    assert (result.exit_code, "of several formats, jsonl, lines: give --format" in result.output) == (2, True)
+    assert produce(cluster, topic, *paths, "--format", "lines").exit_code == 0
+    assert [value for _, value in pairs(cluster, topic)] == [b"b", b'{"a":1}']
+
+
+def test_each_of_several_files_has_a_state_of_its_own(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    """The second file stops the first run, which therefore does not read the third."""
+    paths = [tmp_path / f"{n}.jsonl" for n in range(3)]
+    for n, path in enumerate(paths):
+        path.write_bytes(b'{"id":%d}\n' % n)
+    good = paths[1].read_bytes()
+    paths[1].write_bytes(b"{}\n")
+    names = list(map(str, paths))
+    assert produce(cluster, topic, *names, "--key", "id", "--resume").exit_code == 1
+    paths[1].write_bytes(good)
+    Path(f"{names[1]}.kafkabuf-resume").unlink()  # of another content
+    result = produce(cluster, topic, *names, "--key", "id", "--resume")
+    assert (result.exit_code, told(result)) == (0, "2 records acknowledged\n")
+    assert [key for key, _ in pairs(cluster, topic)] == [b"0", b"1", b"2"]
 
 
 # ---- going on
@@ -382,7 +491,7 @@ def test_resumed_run_goes_on_behind_the_lines_that_were_acknowledged(
         with path.open("ab") as file:
             file.write(added)
         result = produce(cluster, topic, str(path), "--resume")
-        assert (result.exit_code, result.output) == (0, f"{len(added.splitlines())} records acknowledged\n")
+        assert (result.exit_code, told(result)) == (0, f"{len(added.splitlines())} records acknowledged\n")
     assert sorted(record.value or b"" for record in cluster.messages(topic)) == sorted(path.read_bytes().splitlines())
     state = json.loads((tmp_path / "in.txt.kafkabuf-resume").read_bytes())
     assert (state["offset"], state["count"]) == (path.stat().st_size, 101)
@@ -401,7 +510,7 @@ def test_run_that_stopped_goes_on_without_loss(cluster: EmbeddedCluster, topic: 
     state = json.loads((tmp_path / "state").read_bytes())
     assert 0 < state["count"] <= 30_000
     resumed = produce(cluster, topic, path, *options)
-    assert (resumed.exit_code, resumed.output) == (0, f"{40_000 - state['count']:,} records acknowledged\n")
+    assert (resumed.exit_code, told(resumed)) == (0, f"{40_000 - state['count']:,} records acknowledged\n")
     assert {record.value for record in cluster.messages(topic)} == set(lines)
 
 

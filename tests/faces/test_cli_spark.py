@@ -21,6 +21,7 @@ from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.cli import main, spark_state
 from kafkabuf.cli.connection import config_of, decoded, read_properties
 from kafkabuf.cli.spark_state import SinkName
+from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import ProducerFencedError, TransactionalIdAuthorizationError
 from kafkabuf.metadata.admin import TransactionDescription
 from kafkabuf.metadata.admin_transactions import TransactionAdmin
@@ -501,15 +502,15 @@ def test_settings_come_from_a_properties_file_of_kafkas_tools(tmp_path: Path) ->
             "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\\n"
             '    username="alice" \\\n    password="secret";\n'
         )
-        result = CliRunner().invoke(main, ["spark", "status", "--json", "--command-config", str(file)])
+        result = CliRunner().invoke(main, ["spark", "status", "--json", "--config", str(file)])
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout)["sinks"] == []
         assert "group.id" in result.stderr
         result = CliRunner().invoke(
-            main, ["spark", "status", "--command-config", str(file), "--property", f"sasl.jaas.config={_WRONG_USER}"]
+            main, ["spark", "status", "--config", str(file), "--property", f"sasl.jaas.config={_WRONG_USER}"]
         )
         assert result.exit_code == 1
-        assert "--command-config" in result.output
+        assert "--config" in result.output
 
 
 @pytest.mark.parametrize(
@@ -556,6 +557,41 @@ def test_settings_that_other_programs_need_are_left_out(tmp_path: Path, capsys: 
     assert (config.request_timeout_ms, config.transactional_id) == (7000, None)
     told = capsys.readouterr().err
     assert told == f"ignored, since this command does not use these settings: {', '.join(sorted(others))}\n"
+
+
+def test_settings_may_have_the_names_of_librdkafka(tmp_path: Path) -> None:
+    key, chain = tmp_path / "key.pem", tmp_path / "chain.pem"
+    key.write_text("the key")
+    chain.write_text("the chain")
+    file = tmp_path / "kcat.conf"
+    file.write_text("metadata.broker.list=broker:9092\nsasl.mechanisms=PLAIN\nssl.ca.location=ca.pem\n")
+    given = ["queue.buffering.max.ms=7", "message.timeout.ms=130000", "partitioner=murmur2_random"]
+    given += [f"ssl.key.location={key}", f"ssl.certificate.location={chain}"]
+    config = config_of(None, file, tuple(given))
+    assert config.bootstrap_servers == (("broker", 9092),)
+    assert (config.sasl_mechanism, config.ssl_truststore_location) == ("PLAIN", "ca.pem")
+    assert (config.linger_ms, config.delivery_timeout_ms) == (7, 130_000)
+    assert config.partitioner_class == "murmur2_random"
+    assert config.ssl_keystore_key == SecretStr("the key")
+    assert config.ssl_keystore_certificate_chain == SecretStr("the chain")
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("queue.buffering.max.kbytes=1", "use buffer.memory; it is in bytes"),
+        ("ssl.key.location=/nowhere", "ssl.key.location: '/nowhere' cannot be read"),
+    ],
+)
+def test_setting_of_librdkafka_with_another_meaning_is_refused(setting: str, text: str) -> None:
+    with pytest.raises(click.UsageError, match=text):
+        config_of("broker:9092", None, (setting,))
+
+
+def test_setting_of_the_line_wins_in_either_spelling(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("max.block.ms=5\n")
+    assert config_of("broker:9092", file, ("max_block_ms=6",)).max_block_ms == 6
 
 
 @pytest.mark.parametrize(

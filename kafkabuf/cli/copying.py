@@ -1,0 +1,176 @@
+"""One run of `kafkabuf produce`: it reads the inputs in turn, and ends with the last acknowledgement."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import click
+
+from kafkabuf.cli.delivery import Delivery, Refusals, Source, StoppedError
+from kafkabuf.cli.input_lines import LineReader
+from kafkabuf.cli.long_input import Interrupt, Show, interruptible, progress_of
+from kafkabuf.errors import KafkaError
+from kafkabuf.producer import KafkaProducer
+
+if TYPE_CHECKING:
+    from kafkabuf.cli.input_records import Columns, Parse
+    from kafkabuf.cli.resume import Resume
+    from kafkabuf.config import ProducerConfig
+    from kafkabuf.formats import Avro, Json, Protobuf
+
+_ALL = 1 << 30
+
+
+class Input(NamedTuple):
+    """A file, or - for the standard input. With a `state` the reading goes on where that says."""
+
+    file: str
+    state: Resume | None
+
+    @property
+    def nbytes(self) -> int:
+        """0 for a pipe."""
+        return os.path.getsize(self.file) if self.file != "-" else 0
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """The descriptor."""
+        if self.file != "-":
+            with open(self.file, "rb", buffering=0) as file:
+                yield file.fileno()
+        elif sys.stdin is None:
+            raise click.ClickException("the input cannot be read: it is closed")
+        else:
+            yield sys.stdin.fileno()
+
+
+class Reading(NamedTuple):
+    """What the reading of one input needs. `show` gets bytes of this input and all acknowledged records."""
+
+    producer: KafkaProducer[Any, Any]
+    delivery: Delivery
+    interrupt: Interrupt
+    show: Show
+
+
+class Send(Protocol):
+    """Sends the records of an input. Raises StoppedError, click.ClickException and KafkaError."""
+
+    def __call__(self, run: Run, source: Input, reading: Reading, /) -> None: ...
+
+
+class Run:
+    """Sends the inputs to a topic."""
+
+    def __init__(self, config: ProducerConfig, topic: str, refusals: Refusals, send: Send) -> None:
+        self.config = config
+        self.topic = topic
+        self.refusals = refusals
+        self._send = send
+
+    def copy(self, inputs: Sequence[Input]) -> None:
+        """Raises click.ClickException if a line or Ctrl-C ended the run, and KafkaError if Kafka did."""
+        began = time.monotonic()
+        why = None
+        with KafkaProducer(self.config) as producer, interruptible() as interrupt:
+            delivery = Delivery(lambda records: producer.send_many(self.topic, *records.columns), self.refusals)
+            try:
+                self._read(inputs, producer, delivery, interrupt)
+                delivery.settle(0)
+                why = "interrupted" if interrupt.seen else None
+            except (StoppedError, click.ClickException) as error:
+                why = str(error)
+                delivery.give_up()
+            except (KafkaError, KeyboardInterrupt) as error:
+                producer.close(0)
+                delivery.give_up(getattr(error, "report", None))
+                if isinstance(error, KafkaError):
+                    click.echo(self._summary(delivery, began), err=True)
+                    raise
+                why = "interrupted twice"
+            finally:
+                for source in inputs:
+                    if source.state is not None:
+                        source.state.save()
+        if why is not None:
+            raise click.ClickException(f"{why}; {self._summary(delivery, began)}")
+        click.echo(self._summary(delivery, began), err=True)
+
+    def _read(
+        self, inputs: Sequence[Input], producer: KafkaProducer[Any, Any], delivery: Delivery, interrupt: Interrupt
+    ) -> None:
+        before = 0
+        with progress_of(sum(source.nbytes for source in inputs)) as show:
+            for source in inputs:
+                if interrupt.seen:
+                    return
+                name = source.file if len(inputs) > 1 else ""
+                delivery.source = Source(name) if source.state is None else Source(name, source.state.settled)
+
+                def show_all(nbytes: int, records: int, before: int = before) -> None:
+                    show(before + nbytes, records)
+
+                self._send(self, source, Reading(producer, delivery, interrupt, show_all))
+                before += source.nbytes
+
+    def _summary(self, delivery: Delivery, began: float) -> str:
+        seconds = time.monotonic() - began
+        left_out = f", {self.refusals.count:,} {self.refusals.unit}s left out" if self.refusals.count else ""
+        rate = f" in {seconds:.1f} s ({delivery.acknowledged / max(seconds, 1e-9):,.0f}/s)"
+        return f"{delivery.acknowledged:,} records acknowledged{rate}{left_out}"
+
+
+def line_sender(parser: Callable[[int], Parse]) -> Send:
+    """Sends the lines of an input. `parser` makes what parses lines for a topic with so many partitions."""
+
+    def send(run: Run, source: Input, reading: Reading) -> None:
+        delivery, interrupt, limit = reading.delivery, reading.interrupt, run.config.max_request_size
+        parse = parser(len(reading.producer.partitions_for(run.topic).partitions))
+        idle = lambda: interrupt.whole(lambda: delivery.settle(_ALL))  # noqa: E731
+        offset, count = (0, 0) if source.state is None else (source.state.offset, source.state.count)
+        with source.opened() as descriptor:
+            if offset:
+                os.lseek(descriptor, offset, os.SEEK_SET)
+            reader = LineReader(descriptor, limit, spill=run.refusals.spill, idle=idle, offset=offset, line=count + 1)
+            for block in interrupt.watched(reader.blocks()):
+                delivery.add(parse(block), block.end, block.first + len(block.lines) - 1)
+                if block.overlong:
+                    delivery.add_overlong(block.first, f"it is longer than max.request.size ({limit} bytes)")
+                reading.show(block.end, delivery.acknowledged)
+
+    return send
+
+
+def row_sender(kind: str, columns: Columns, value_format: Avro | Json | Protobuf | None) -> Send:
+    """Sends the rows of a file."""
+    from kafkabuf.cli.input_tables import RowsAsJson, Shaper, batches
+
+    shaped = Shaper(columns, raw=value_format is None)
+
+    def send(run: Run, source: Input, reading: Reading) -> None:
+        producer, delivery = reading.producer, reading.delivery
+        first = 1
+        done = 0 if source.state is None else source.state.count
+        with open(source.file, "rb") as file:
+            for batch in reading.interrupt.watched(batches(file, kind, columns)):
+                skipped = min(max(done + 1 - first, 0), batch.num_rows)
+                first += skipped
+                batch = batch.slice(skipped)
+                if not batch.num_rows:
+                    continue
+                rows = shaped(batch)
+                delivery.add_rows(
+                    lambda: producer.send_arrow(rows, run.topic, value_format=value_format),  # noqa: B023  # called now
+                    first,
+                    batch.num_rows,
+                    RowsAsJson(batch),
+                )
+                first += batch.num_rows
+                reading.show(0 if file.closed else file.tell(), delivery.acknowledged)
+
+    return send
