@@ -374,7 +374,7 @@ class AIOKafkaProducer(Generic[K, V]):
             return await self._send_in_line(record, None, opaque, deadline)
         record = interceptors.on_send(record._replace(headers=pairs_of(record.headers)))
         try:
-            return await self._send_in_line(record, Acknowledgement(interceptors, None), opaque, deadline)
+            return await self._send_in_line(record, interceptors.acknowledgement(record), opaque, deadline)
         except BaseException as error:
             interceptors.on_send_error(record, error)
             raise

@@ -10,7 +10,6 @@ the batches' means, and record-size-max does not exist.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -20,11 +19,12 @@ from kafkabuf._pool import BufferPool
 from kafkabuf.clock import Clock
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import NetworkClient
+from kafkabuf.producer_log import log_as, producer_log
 
 if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig
 
-log = logging.getLogger("kafkabuf.producer")
+log = producer_log("kafkabuf.producer")
 
 NAN = float("nan")
 # The calls that KafkaProducer times; the metric is `name`-time-ns-total.
@@ -55,6 +55,7 @@ class Metrics:
         self._metadata = metadata
         self._times: Counter[str] = Counter(dict.fromkeys(TIMED, 0))  # seconds
         self._started = clock.monotonic()
+        self._client_id = config.client_id
         self._reporters = list(config.metric_reporters)
         pool.on_wait = lambda seconds: stats.waits.add(seconds, clock.monotonic())
         pool.on_failure = lambda: stats.exhausted.add(1, clock.monotonic())
@@ -64,10 +65,11 @@ class Metrics:
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Add the duration of the block to the total of `name`, one of TIMED."""
+        """Add the duration of the block to the total of `name`, one of TIMED. The block logs as the producer."""
         started = self._clock.monotonic()
         try:
-            yield
+            with log_as(self._client_id):
+                yield
         finally:
             self._times[name] += self._clock.monotonic() - started  # type: ignore[assignment]
 

@@ -31,6 +31,7 @@ from kafkabuf.metadata.metadata import Metadata, TopicInfo
 from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 from kafkabuf.metrics import Metrics
 from kafkabuf.network.client import NetworkClient
+from kafkabuf.producer_log import log_as
 from kafkabuf.sending.check import require_brokers
 from kafkabuf.sending.lifetime import Running
 from kafkabuf.sending.sender import Sender
@@ -121,7 +122,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self._ssl_context = ssl_context
         self._registry = registry_of(c, self._clock)
         schemas_of(c, self._registry, self._clock)  # raises ConfigError before anything opens
-        self._start(check=check)
+        with log_as(c.client_id):
+            self._start(check=check)
 
     def _start(self, *, check: bool = False) -> None:
         """Open the producer: of this process, whatever a fork has copied."""
@@ -167,7 +169,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
 
     def _runner(self, accumulator: RecordAccumulator) -> Running:
         """The thread that runs the Sender's turns. A subclass may run them in another way."""
-        return Running(accumulator, self._sender, f"kafkabuf-{self.config.client_id}")
+        return Running(accumulator, self._sender, self.config.client_id)
 
     def _disown(self) -> None:
         """Called in a forked child, which has no Sender's thread; sockets and records belong to the parent.
@@ -183,7 +185,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         """check_open() calls it in a forked child."""
         if self.config.transactional_id is not None:
             raise ClosedError(TRANSACTIONAL_CHILD)
-        with self._child_lock:
+        with self._child_lock, log_as(self.config.client_id):
             if not self._opened:
                 self._start()
 
@@ -475,6 +477,10 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             self._begin_close()  # later calls in a forked child open nothing
             return
         self._begin_close()
+        with log_as(self.config.client_id):
+            self._end(timeout)
+
+    def _end(self, timeout: float | None) -> None:
         if self._registry is not None:
             self._registry.close("the producer is closed")
         self._finalizer.detach()

@@ -11,7 +11,7 @@ cdef class SequenceWalker(Walker):
     cdef tuple values, keys, headers, wanted_partitions, timestamps
     cdef object topic_name          # the topic argument; interceptors may send a record to another topic
     cdef object interceptors        # interceptors.Interceptors, or None
-    cdef object acknowledgement     # the interceptors' callback, the same for all records
+    cdef object acknowledgement     # the interceptors' callback for the present record
 
     # Append the record of `row`. It is held until it is in a batch: the walker reads and calls the user's objects once.
     cdef int append_next(self) except -1

@@ -15,7 +15,7 @@ from kafkabuf.append._producer cimport ProducerCore, checked_timestamp, partitio
 from kafkabuf.batches._batch cimport Batch, new_future
 
 from kafkabuf.errors import InvalidPartitionsError, InvalidTimestampError, SerializationError
-from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
+from kafkabuf.interceptors import ProducerRecord, pairs_of
 
 kb_crc32_init()
 
@@ -47,6 +47,8 @@ cdef class SequenceWalker(Walker):
         return self.append_intercepted(self.interceptors.on_send(record))
 
     cdef int append_intercepted(self, object record) except -1:
+        if self.acknowledgement is None or self.interceptors.take_headers:
+            self.acknowledgement = self.interceptors.acknowledgement(record)
         try:
             if self.topic is None or record.topic != self.topic.name:
                 self.give_back_all()
@@ -165,8 +167,6 @@ def append_many(ProducerCore producer not None, report, topic, values, keys, hea
         walker.interceptors = producer.interceptors
         if walker.interceptors is None:
             walker.use_topic(producer.topic_of(topic, &walker.waited))
-        else:
-            walker.acknowledgement = Acknowledgement(walker.interceptors, None)
         walker.values = values_column
         walker.keys, walker.headers, walker.wanted_partitions, walker.timestamps = other_columns
         walker.append_rows(count, walker.timestamps is not None or walker.interceptors is not None)

@@ -281,7 +281,7 @@ cdef class ProducerCore:
         record = self.interceptors.on_send(record)
         try:
             self.check_still_open(begun)
-            return ProducerCore.send(self, *record, callback=Acknowledgement(self.interceptors, callback),
+            return ProducerCore.send(self, *record, callback=self.interceptors.acknowledgement(record, callback),
                                      opaque=opaque)
         except Exception as error:
             self.interceptors.on_send_error(record, error)

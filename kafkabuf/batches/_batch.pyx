@@ -3,7 +3,6 @@
 
 cimport cython
 
-import logging
 import threading
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
@@ -25,6 +24,7 @@ from kafkabuf.batches.codec import DoesNotFit
 from kafkabuf.batches.ending import ends_here
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
+from kafkabuf.producer_log import producer_log
 from kafkabuf.record_metadata import BatchOutcome, RecordMetadata
 
 cdef extern from "Python.h":
@@ -49,7 +49,7 @@ cdef extern from *:
     """
     void drop_last "kb_drop_last"(list) noexcept
 
-cdef object logger = logging.getLogger("kafkabuf.producer")
+cdef object logger = producer_log("kafkabuf.producer")
 cdef object system_clock = SystemClock()
 
 # Ident of a thread -> the innermost bulk append that runs in it: a Walker, whose `outer` is the bulk append around it.

@@ -7,11 +7,12 @@ the thread has not tried.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
-log = logging.getLogger("kafkabuf.producer")
+from kafkabuf.producer_log import client_id_here, log_as, producer_log
+
+log = producer_log("kafkabuf.producer")
 
 
 class CompressionThread:
@@ -21,6 +22,7 @@ class CompressionThread:
         self._compress_ahead = compress_ahead
         self._work = threading.Event()
         self._over = False
+        self._client_id = client_id_here()
         # A daemon: the interpreter must not wait for it.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -47,6 +49,10 @@ class CompressionThread:
         self._thread.join()
 
     def _run(self) -> None:
+        with log_as(self._client_id):
+            self._compress()
+
+    def _compress(self) -> None:
         while not self._over:
             self._work.wait()
             # Clear first: a wake-up during the loop below counts for the next one.

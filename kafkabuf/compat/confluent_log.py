@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from kafkabuf.compat.confluent_opened import Opened
+from kafkabuf.producer_log import prefix
 
 # The threads of kafkabuf have names that begin so.
 _THREADS = "kafkabuf-"
@@ -17,7 +18,7 @@ _THREADS = "kafkabuf-"
 class Forwarding(logging.Handler):
     """Hands the lines of a producer's Sender to log(level, format, *arguments) of the user's logger, until `end`.
 
-    Also the lines of the user's threads, which do not tell their producer. An error of the user's logger never reaches
+    Also the lines of the user's threads that name no other producer. An error of the user's logger never reaches
     the thread that has logged.
     """
 
@@ -41,7 +42,7 @@ class Forwarding(logging.Handler):
         return True
 
     def _is_own(self, record: logging.LogRecord) -> bool:
-        if record.name.startswith("kafkabuf.broker"):
+        if record.name.startswith("kafkabuf.broker") or getattr(record, "client_id", self._name) != self._name:
             return False
         producer = self._producer()
         if producer is not None and producer._in_sender_thread():
@@ -57,12 +58,15 @@ class Forwarding(logging.Handler):
             return
         self._writing.now = True
         try:
-            self._log(record.levelno, "%s [%s] %s", record.name, self._name, self.format(record))
+            self._log(record.levelno, "%s [%s] %s", record.name, self._name, self._text_of(record))
         except Exception:
             with suppress(Exception):
                 self.handleError(record)
         finally:
             self._writing.now = False
+
+    def _text_of(self, record: logging.LogRecord) -> str:
+        return self.format(record).removeprefix(prefix(self._name))
 
     def end(self) -> None:
         self._source.removeHandler(self)

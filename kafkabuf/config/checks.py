@@ -5,14 +5,14 @@ For settings that Java's producer has, the rules are those of Java's ProducerCon
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from kafkabuf.config.kinds import dotted
 from kafkabuf.config.settings import ProducerSettings
 from kafkabuf.errors import ConfigError
+from kafkabuf.producer_log import log_as, producer_log
 
-log = logging.getLogger("kafkabuf.config")
+log = producer_log("kafkabuf.config")
 
 # The first setting of each pair should not exceed the second.
 _FIRST_AND_LONGEST = (
@@ -52,6 +52,11 @@ def check(settings: ProducerSettings) -> None:
 
 def warn(settings: ProducerSettings) -> None:
     """Log settings that are allowed but probably a mistake. It logs names only, since a value may be a secret."""
+    with log_as(settings.client_id):
+        _warn(settings)
+
+
+def _warn(settings: ProducerSettings) -> None:
     for name, longest in _FIRST_AND_LONGEST:
         if getattr(settings, name) > getattr(settings, longest):
             log.warning("%s is above %s: the producer always uses %s", dotted(name), dotted(longest), dotted(longest))

@@ -13,8 +13,9 @@ from typing import Any
 from uuid import UUID
 
 from kafkabuf.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError, error_for_code
+from kafkabuf.producer_log import producer_log
 
-log = logging.getLogger("kafkabuf.network")
+log = producer_log("kafkabuf.network")
 
 NO_LEADER = -1
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -8,7 +8,6 @@ Thread: the Sender's, except the steps that an Exchange calls slow.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -26,12 +25,13 @@ from kafkabuf.errors import (
 from kafkabuf.network._io import Connection
 from kafkabuf.network._request import Completion
 from kafkabuf.network.connection_state import NodeConnection, State
+from kafkabuf.producer_log import producer_log
 from kafkabuf.protocol import messages
 
 if TYPE_CHECKING:
     from kafkabuf.network.sasl import Exchange, Mechanism, Step
 
-log = logging.getLogger("kafkabuf.network")
+log = producer_log("kafkabuf.network")
 
 HANDSHAKE_VERSION = 1  # after version 0, tokens would travel bare and not in SaslAuthenticate requests
 AUTHENTICATE_VERSIONS = range(3)

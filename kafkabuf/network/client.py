@@ -5,7 +5,6 @@ _client.pyx holds the part that runs for every request.
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from kafkabuf.network.failure_log import FailureLog
 from kafkabuf.network.handshake import Handshake
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
 from kafkabuf.network.resolve import Address, Connector, Resolver
+from kafkabuf.producer_log import producer_log
 from kafkabuf.protocol import messages
 from kafkabuf.protocol._frame import Frame
 
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Completion", "NetworkClient", "Request"]
 
-log = logging.getLogger("kafkabuf.network")
+log = producer_log("kafkabuf.network")
 
 BEING_OPENED = (State.RESOLVING, State.CONNECTING, State.AUTHENTICATING)
 

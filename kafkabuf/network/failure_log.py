@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
+from kafkabuf.producer_log import producer_log
 
-log = logging.getLogger("kafkabuf.network")
+log = producer_log("kafkabuf.network")
 
 MOST_WARNINGS = 10  # in one period
 PERIOD = 60.0  # seconds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import logging
 import os
 import socket
 import threading
@@ -13,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, printable
+from kafkabuf.producer_log import producer_log
 
-log = logging.getLogger("kafkabuf.network")
+log = producer_log("kafkabuf.network")
 
 
 @dataclass(frozen=True, slots=True)

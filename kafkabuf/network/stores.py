@@ -7,19 +7,19 @@ reads JKS as PKCS12 and the reverse.
 from __future__ import annotations
 
 import base64
-import logging
 import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkabuf.errors import ConfigError
 from kafkabuf.extras import install
 from kafkabuf.network import jks
+from kafkabuf.producer_log import producer_log
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
     from cryptography.x509 import Certificate
 
-log = logging.getLogger("kafkabuf.network")
+log = producer_log("kafkabuf.network")
 
 _JCEKS = b"\xce\xce\xce\xce"
 _DER_SEQUENCE = b"\x30"  # PKCS12 has no magic number

@@ -3,7 +3,6 @@
 
 cimport cython
 
-import logging
 from collections import deque
 
 from libc.math cimport INFINITY
@@ -25,6 +24,7 @@ from kafkabuf.clock import SystemClock
 from kafkabuf.errors import (
     AuthenticationError, CorruptMessageError, NetworkError, UnsupportedVersionError, error_for_code,
 )
+from kafkabuf.producer_log import producer_log
 from kafkabuf.sending._produce import PRODUCE, VERSIONS_BY_MAGIC
 
 # Seconds. Metadata forgets topics that were not used for minutes, so a report each second is often enough.
@@ -38,7 +38,7 @@ cdef enum:
     PRODUCE_API = 0
     DUPLICATE_SEQUENCE_NUMBER = 46
 
-cdef object logger = logging.getLogger("kafkabuf.producer")
+cdef object logger = producer_log("kafkabuf.producer")
 
 cdef tuple LEADS_NO_MORE = (6, 74)  # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH
 

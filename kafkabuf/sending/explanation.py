@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Protocol
 
 from kafkabuf.batches._batch import Batch
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.errors import KafkaError
 from kafkabuf.metadata.metadata import Metadata
+from kafkabuf.producer_log import producer_log
 
-log = logging.getLogger("kafkabuf.producer")
+log = producer_log("kafkabuf.producer")
 
 
 class Connections(Protocol):

@@ -7,7 +7,6 @@ holds each Running until its thread has ended.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import sys
 import threading
@@ -18,9 +17,10 @@ from typing import Protocol
 
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.batches.ending import ending
+from kafkabuf.producer_log import log_as, producer_log
 from kafkabuf.sending.sender import Sender
 
-log = logging.getLogger("kafkabuf.producer")
+log = producer_log("kafkabuf.producer")
 
 # At interpreter exit all producers together get EXIT_TIMEOUT to send their records, and then FORCED_TIMEOUT to end. The
 # documentation promises five seconds to users.
@@ -72,10 +72,11 @@ class _End:
 class Running:
     """A Sender and its thread. Any thread may call any method."""
 
-    def __init__(self, accumulator: RecordAccumulator, sender: Sender, name: str) -> None:
+    def __init__(self, accumulator: RecordAccumulator, sender: Sender, client_id: str) -> None:
         self.accumulator = accumulator
         self.sender = sender
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.client_id = client_id
+        self.thread = threading.Thread(target=self._run, name=f"kafkabuf-{client_id}", daemon=True)
         self.producer: weakref.ref[Disownable] | None = None
         # Not Thread.join: before Python 3.13 an interrupted join takes a running thread for ended.
         self._ended = _End()
@@ -94,7 +95,7 @@ class Running:
     def _run(self) -> None:
         self.accumulator.nonwaiting_allocators[threading.get_ident()] = self.accumulator.refuse_callback
         try:
-            with ending(self.accumulator.incomplete):
+            with log_as(self.client_id), ending(self.accumulator.incomplete):
                 self.accumulator.start_compression_thread(f"{self.thread.name}-compression")
                 self.sender.run()
         finally:
@@ -136,7 +137,8 @@ class Running:
     def abandon(self) -> None:
         """The producer was collected without close(): the Sender goes on until every record has an outcome."""
         if unsent := self.unsent():
-            log.warning("a KafkaProducer was not closed; %d records that it holds are still being sent", unsent)
+            with log_as(self.client_id):
+                log.warning("a KafkaProducer was not closed; %d records that it holds are still being sent", unsent)
         self.finish()
 
 

@@ -35,6 +35,7 @@ from kafkabuf.errors import (
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.metadata.snapshot import Cluster, Node
 from kafkabuf.network.client import NetworkClient
+from kafkabuf.producer_log import producer_log
 from kafkabuf.sending._produce import VERSIONS_BY_MAGIC, PartitionResponse, ProduceResponse
 from kafkabuf.sending._sender import SenderCore
 from kafkabuf.sending.explanation import Explanation
@@ -46,7 +47,7 @@ from kafkabuf.transactions.states import State
 if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig
 
-log = logging.getLogger("kafkabuf.producer")
+log = producer_log("kafkabuf.producer")
 
 TELL_EVERY = 60.0  # seconds between two warnings of failures that the user has not seen
 # The errors with which a leader responds when the transaction's coordinator does not verify the transaction.

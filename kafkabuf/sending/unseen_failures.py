@@ -6,11 +6,10 @@ The user sees a failure by asking a future or a report of the batch for its erro
 
 from __future__ import annotations
 
-import logging
-
 from kafkabuf.batches._batch import Batch
+from kafkabuf.producer_log import producer_log
 
-log = logging.getLogger("kafkabuf.producer")
+log = producer_log("kafkabuf.producer")
 
 MOST_BATCHES = 10_000  # held at a time; of further batches only the records are counted
 

@@ -12,7 +12,6 @@ Only the Sender's thread runs this code.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,12 +36,13 @@ from kafkabuf.errors import (
     error_for_code,
 )
 from kafkabuf.network._request import Completion
+from kafkabuf.producer_log import producer_log
 from kafkabuf.protocol import messages
 
 if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig
 
-log = logging.getLogger("kafkabuf.producer")
+log = producer_log("kafkabuf.producer")
 
 LARGEST_EPOCH = 2**15 - 1
 INIT_PRODUCER_ID_VERSIONS = range(6)

@@ -14,7 +14,6 @@ the record would open a batch (`AccumulatorCore.refusal`).
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 
@@ -37,6 +36,7 @@ from kafkabuf.errors import (
 )
 from kafkabuf.metadata.groups import Coordinator, GroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkabuf.network._request import Completion
+from kafkabuf.producer_log import producer_log
 from kafkabuf.transactions.advice import TransactionConfig, circumstances, explained
 from kafkabuf.transactions.idempotence import TransactionalState
 from kafkabuf.transactions.operations import Operations
@@ -54,7 +54,7 @@ from kafkabuf.transactions.requests import (
 from kafkabuf.transactions.result import Result
 from kafkabuf.transactions.states import Move, State
 
-log = logging.getLogger("kafkabuf.producer")
+log = producer_log("kafkabuf.producer")
 
 TRANSACTION_VERSION = "transaction.version"  # the cluster's feature; level 2 means transactions as in KIP-890
 

@@ -96,6 +96,26 @@ def test_record_that_send_refuses_is_acknowledged_with_its_error() -> None:
     assert_whole(rig.pool)
 
 
+class HeaderReader(Noting):
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Any = ()) -> None:
+        self.journal.append((self.name, metadata.offset, headers))
+
+
+def test_interceptor_that_asks_for_headers_gets_those_of_the_record() -> None:  # Kafka: KIP-512
+    journal: list[Any] = []
+    reader = HeaderReader("1", journal)
+    rig = Rig(interceptor_classes=[reader, Noting("2", journal)], value_serializer="string")
+    sends(rig)("v", headers={"h": b"1"})
+    rig.producer.send_many(TOPIC, ["v", "v"], headers=[[("h", b"2")], None])
+    with pytest.raises(InvalidPartitionsError):
+        sends(rig)("v", headers=[("h", b"3")], partition=7)
+    rig.ack_all()
+    assert [entry for entry in journal if entry[0] == "1" and len(entry) == 3] == [
+        ("1", -1, [("h", b"3")]), ("1", 0, [("h", b"1")]), ("1", 1, [("h", b"2")]), ("1", 2, []),
+    ]  # fmt: skip
+    assert_whole(rig.pool)
+
+
 def test_record_that_fails_later_is_acknowledged_with_its_error() -> None:
     noting = Noting()
     rig = Rig(interceptor_classes=[noting], value_serializer="string")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -10,10 +9,11 @@ from typing import Any, TypeVar
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
+from kafkabuf.producer_log import producer_log
 
 T = TypeVar("T")
 
-_log = logging.getLogger("kafkabuf.formats")
+_log = producer_log("kafkabuf.formats")
 
 
 class ResponseCache:
