@@ -9,6 +9,7 @@ _MSK = "software.amazon.msk.auth.iam"
 PLAIN_MODULE = f"{_KAFKA}.plain.PlainLoginModule"
 SCRAM_MODULE = f"{_KAFKA}.scram.ScramLoginModule"
 OAUTH_MODULE = f"{_KAFKA}.oauthbearer.OAuthBearerLoginModule"
+KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 IAM_MODULE = f"{_MSK}.IAMLoginModule"
 # The values that sasl.client.callback.handler.class and sasl.login.callback.handler.class may have.
 CLIENT_HANDLERS = (f"{_MSK}.IAMClientCallbackHandler",)

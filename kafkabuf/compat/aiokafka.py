@@ -4,7 +4,7 @@
 
 Errors are kafkabuf's, and aiokafka's too where aiokafka is installed. What differs from aiokafka: records without key
 stay with a partition until it was given `max_batch_size` bytes; send_batch() may send its records in more than one
-batch; a producer may be made without a running event loop; GSSAPI is refused.
+batch; a producer may be made without a running event loop; sasl_kerberos_domain_name is refused.
 """
 
 from __future__ import annotations
@@ -134,7 +134,9 @@ class AIOKafkaProducer:
         if partitioner is not None:
             settings["partitioner_class"] = theirs.CalledPartitioner(partitioner, self._leaders)
         if security_protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
-            settings |= theirs.sasl(sasl_mechanism, sasl_plain_username, sasl_plain_password, self._tokens)
+            user = sasl_plain_username, sasl_plain_password
+            kerberos = sasl_kerberos_service_name, sasl_kerberos_domain_name
+            settings |= theirs.sasl(sasl_mechanism, *user, self._tokens, *kerberos)
         secured = security_protocol in ("SSL", "SASL_SSL")
         if secured and ssl_context is None:
             raise ValueError(f"`ssl_context` is mandatory if security_protocol=={security_protocol!r}")

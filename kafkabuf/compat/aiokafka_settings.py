@@ -79,14 +79,25 @@ class Tokens:
         return token, None, extensions() or {}
 
 
-def sasl(mechanism: str, username: str | None, password: str | None, tokens: Tokens | None) -> dict[str, Any]:
-    """The settings of SASL. Raises ValueError for credentials that are missing, ConfigError for GSSAPI."""
+def sasl(
+    mechanism: str,
+    username: str | None,
+    password: str | None,
+    tokens: Tokens | None,
+    kerberos_service: str,
+    kerberos_domain: str | None,
+) -> dict[str, Any]:
+    """The settings of SASL. Raises ValueError for credentials that are missing, ConfigError for a domain name."""
     if mechanism == "OAUTHBEARER":
         if tokens is None:
             raise ValueError("sasl_mechanism is OAUTHBEARER: give a sasl_oauth_token_provider with a coroutine token()")
         return {"sasl_mechanism": mechanism, "sasl_oauthbearer_token_provider": tokens}
     if mechanism == "GSSAPI":
-        raise ConfigError("kafkabuf does not speak GSSAPI (Kerberos): choose another sasl_mechanism")
+        if kerberos_domain is not None:
+            raise ConfigError(
+                "kafkabuf takes a broker's own host for its principal: leave out sasl_kerberos_domain_name"
+            )
+        return {"sasl_mechanism": mechanism, "sasl_kerberos_service_name": kerberos_service}
     if username is None or password is None:
         raise ValueError(f"sasl_mechanism is {mechanism}: give sasl_plain_username and sasl_plain_password")
     return {"sasl_mechanism": mechanism, "sasl_username": username, "sasl_password": password}

@@ -91,8 +91,8 @@ class _Client(NetworkClient):
     errors: deque[KafkaError] | None = None
     _outage = False  # all brokers are down, and `errors` says so
 
-    def _disconnect(self, node: NodeConnection, error: KafkaError, now: float) -> None:
-        super()._disconnect(node, error, now)
+    def _disconnect(self, node: NodeConnection, error: KafkaError, now: float, *, advise: bool = True) -> None:
+        super()._disconnect(node, error, now, advise=advise)
         if self.errors is None or node.last_error is None:
             return
         self.errors.append(node.last_error)

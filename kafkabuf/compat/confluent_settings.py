@@ -53,6 +53,10 @@ _SAME = {
     "ssl.keystore.password": "ssl_keystore_password",
     "sasl.mechanism": "sasl_mechanism",
     "sasl.mechanisms": "sasl_mechanism",
+    "sasl.kerberos.keytab": "sasl_kerberos_keytab",
+    "sasl.kerberos.min.time.before.relogin": "sasl_kerberos_min_time_before_relogin",
+    "sasl.kerberos.principal": "sasl_kerberos_principal",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
     "sasl.username": "sasl_username",
     "sasl.password": "sasl_password",
     "sasl.oauthbearer.token.endpoint.url": "sasl_oauthbearer_token_endpoint_url",
@@ -63,6 +67,7 @@ _SAME = {
 _FILES = {"ssl.certificate.location": "ssl_keystore_certificate_chain", "ssl.key.location": "ssl_keystore_key"}
 # 0 means the system's size, kafkabuf's -1.
 _BUFFERS = {"socket.send.buffer.bytes": "send_buffer_bytes", "socket.receive.buffer.bytes": "receive_buffer_bytes"}
+_KERBEROS = (None, "GSSAPI", "gssapi")  # librdkafka's default too
 # They tune parts of librdkafka that kafkabuf does not have. They change no guarantee.
 _NO_EFFECT = frozenset(
     "api.version.fallback.ms api.version.request api.version.request.timeout.ms batch.num.messages "
@@ -70,7 +75,8 @@ _NO_EFFECT = frozenset(
     "enable.metrics.push enable.random.seed enable.sasl.oauthbearer.unsecure.jwt internal.termination.signal "
     "log.connection.close log.queue log.thread.name log_level "
     "message.copy.max.bytes metadata.max.age.ms queue.buffering.backpressure.threshold receive.message.max.bytes "
-    "request.timeout.ms sasl.oauthbearer.method socket.keepalive.enable socket.max.fails socket.nagle.disable "
+    "request.timeout.ms sasl.kerberos.kinit.cmd "
+    "sasl.oauthbearer.method socket.keepalive.enable socket.max.fails socket.nagle.disable "
     "sticky.partitioning.linger.ms topic.blacklist topic.metadata.refresh.fast.cnt "
     "topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse".split()
 )
@@ -92,8 +98,6 @@ _REFUSED = {
                                             "ssl.ca.location"),
     "enable.gapless.guarantee": (False, "kafkabuf has no such guarantee"),
     "plugin.library.paths": ("", "kafkabuf loads no plugins of librdkafka"),
-    "sasl.kerberos.principal": ("kafkaclient", "kafkabuf does not support Kerberos"),
-    "sasl.kerberos.service.name": ("kafka", "kafkabuf does not support Kerberos"),
     "ssl.crl.location": ("", "kafkabuf reads no revocation lists"),
     "queuing.strategy": ("fifo", "kafkabuf sends records in their order"),
 }  # fmt: skip
@@ -187,6 +191,8 @@ def _own_settings(rest: dict[str, Any]) -> dict[str, Any]:
     if "ssl.endpoint.identification.algorithm" in rest:
         algorithm = rest.pop("ssl.endpoint.identification.algorithm")
         own["ssl_endpoint_identification_algorithm"] = "" if algorithm == "none" else algorithm
+    if str(own.get("security_protocol", "")).upper().startswith("SASL_") and own.get("sasl_mechanism") in _KERBEROS:
+        own.setdefault("sasl_kerberos_service_name", "kafka")
     _translate_level(rest, own)
     _translate_times(rest, own)
     _translate_sizes(own)

@@ -93,8 +93,8 @@ _REFUSED = {
     "ssl_crlfile": "give an ssl_context that has loaded the list (verify_flags VERIFY_CRL_CHECK_LEAF)",
     "ssl_ciphers": "give an ssl_context on which set_ciphers() was called",
     "metric_reporters": "read producer.metrics(), or use kafkabuf.prometheus or kafkabuf.opentelemetry",
-    "sasl_kerberos_name": "kafkabuf does not support Kerberos: use PLAIN, SCRAM or OAUTHBEARER, or TLS certificates",
-    "sasl_kerberos_domain_name": "kafkabuf does not support Kerberos",
+    "sasl_kerberos_name": "give sasl_kerberos_service_name: a broker's own host and its realm go with it",
+    "sasl_kerberos_domain_name": "kafkabuf takes a broker's own host for its principal: leave it out",
     "proxy_url": "kafkabuf connects to brokers without a proxy",
     "socks5_proxy": "kafkabuf connects to brokers without a proxy",
     "kafka_client": "kafkabuf has a network client of its own",
@@ -186,6 +186,8 @@ def _tls(config: dict[str, Any]) -> dict[str, Any]:
 def _sasl(config: dict[str, Any]) -> dict[str, Any]:
     own = {"sasl_mechanism": config["sasl_mechanism"]}
     own |= {name: config[f"sasl_plain_{name.removeprefix('sasl_')}"] for name in ("sasl_username", "sasl_password")}
+    if config["sasl_mechanism"] == "GSSAPI":
+        own["sasl_kerberos_service_name"] = config["sasl_kerberos_service_name"]
     provider = config["sasl_oauth_token_provider"]
     if provider is not None:
         extensions = getattr(provider, "extensions", dict)

@@ -139,16 +139,13 @@ def _check_keys(settings: ProducerSettings) -> None:
 def _check_sasl(settings: ProducerSettings) -> None:
     has_user = settings.sasl_username is not None or settings.sasl_password is not None
     if settings.sasl_mechanism == "GSSAPI":
-        raise ConfigError(
-            "sasl.mechanism is GSSAPI (Kerberos), Kafka's default, which kafkabuf does not support: set it to PLAIN, "
-            "SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"
-        )
+        _check_kerberos(settings, has_user)
     _check_handlers(settings)
     if settings.sasl_jaas_config is not None and has_user:
         raise ConfigError(
             "sasl.jaas.config and sasl.username with sasl.password both give a user: leave one of them out"
         )
-    if settings.signs_for_msk:
+    if settings.signs_for_msk or settings.sasl_mechanism == "GSSAPI":
         return
     if settings.sasl_mechanism == "OAUTHBEARER":
         if settings.sasl_oauthbearer_token_provider is None and settings.sasl_oauthbearer_token_endpoint_url is None:
@@ -159,6 +156,16 @@ def _check_sasl(settings: ProducerSettings) -> None:
     elif settings.sasl_jaas_config is None and (settings.sasl_username is None or settings.sasl_password is None):
         raise ConfigError(
             f"sasl.mechanism={settings.sasl_mechanism} needs sasl_username and sasl_password, or a sasl.jaas.config"
+        )
+
+
+def _check_kerberos(settings: ProducerSettings, has_user: bool) -> None:
+    """GSSAPI is the default: most who have it without a service name have forgotten sasl.mechanism."""
+    if has_user or (settings.sasl_kerberos_service_name is None and settings.sasl_jaas_config is None):
+        raise ConfigError(
+            "sasl.mechanism is GSSAPI (Kerberos), Kafka's default, which needs sasl.kerberos.service.name, most often "
+            "kafka, and takes no sasl.username and sasl.password: set both right, or set sasl.mechanism to PLAIN, "
+            "SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"
         )
 
 

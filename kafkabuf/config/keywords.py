@@ -93,6 +93,13 @@ class Settings(TypedDict, total=False):
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: str | None
     sasl_oauthbearer_header_urlencode: bool | None
+    sasl_kerberos_service_name: str | None
+    sasl_kerberos_keytab: str | None
+    sasl_kerberos_principal: str | None
+    sasl_kerberos_kinit_cmd: str | None
+    sasl_kerberos_min_time_before_relogin: int | None
+    sasl_kerberos_ticket_renew_window_factor: float | None
+    sasl_kerberos_ticket_renew_jitter: float | None
     schema_registry_url: str | Sequence[str] | None
     schema_registry_basic_auth_credentials_source: Literal["URL", "USER_INFO"] | None
     schema_registry_basic_auth_user_info: str | None

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kafkabuf.config.refused import JAVA_ONLY
-
 
 class PeerName(NamedTuple):
     """`kafka` names Kafka's settings, separated by commas; it is empty if no setting has this meaning."""
@@ -28,7 +26,7 @@ _LOG = "kafkabuf logs with Python's logging: set up the logger 'kafkabuf'"
 _METRICS = "call producer.metrics(), or give objects as metric.reporters"
 _VERSIONS = "leave it out: kafkabuf asks each broker for the versions that it supports"
 _OPENSSL = "leave it out: kafkabuf uses the OpenSSL of Python's ssl module, with its defaults"
-_KERBEROS = JAVA_ONLY["sasl.kerberos.service.name"].reason
+_BROKER = "its host is the name that the client connects to, and its realm that of krb5.conf"
 _ASSERTION = "kafkabuf does not request tokens with assertions: give a callable that returns a token"
 _NO_REVOCATION = "leave it out: kafkabuf reads no revocation lists"
 _NO_PROXY = "leave it out: kafkabuf connects to brokers without a proxy"
@@ -49,7 +47,7 @@ _KAFKA_PYTHON = {
     "metrics_enabled": PeerName("", "leave it out: kafkabuf always keeps metrics, and producer.metrics() returns them"),
     "proxy_url": PeerName("", _NO_PROXY),
     "receive_message_max_bytes": PeerName("", _RESPONSE_SIZE),
-    "sasl_kerberos_name": PeerName("", _KERBEROS),
+    "sasl_kerberos_name": PeerName("sasl.kerberos.service.name", _BROKER),
     "selector": PeerName("", "leave it out: kafkabuf polls its sockets itself"),
     "sock_chunk_buffer_count": PeerName("", "leave it out: kafkabuf chooses how much it reads at a time"),
     "sock_chunk_bytes": PeerName("", "leave it out: kafkabuf chooses how much it reads at a time"),
@@ -69,7 +67,7 @@ _AIOKAFKA = {
 }
 _KAFKA_PYTHON_AND_AIOKAFKA = {
     "api_version": PeerName("", _VERSIONS),
-    "sasl_kerberos_domain_name": PeerName("", _KERBEROS),
+    "sasl_kerberos_domain_name": PeerName("", f"leave it out: the broker's principal: {_BROKER}"),
     "sasl_oauth_token_provider": PeerName(
         _TOKEN, "it is a callable that returns a token: give the method `token` of the provider, if it is no coroutine"
     ),
@@ -145,8 +143,6 @@ _LIBRDKAFKA = {
     ),
     "request.required.acks": PeerName("acks"),
     "resolve_cb": PeerName("", _INSIDE),
-    "sasl.kerberos.keytab": PeerName("", _KERBEROS),
-    "sasl.kerberos.principal": PeerName("", _KERBEROS),
     "sasl.mechanisms": PeerName("sasl.mechanism"),
     "sasl.oauthbearer.assertion.jwt.template.file": PeerName(_TOKEN, _ASSERTION),
     "sasl.oauthbearer.assertion.private.key.pem": PeerName(_TOKEN, _ASSERTION),

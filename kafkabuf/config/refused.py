@@ -22,7 +22,6 @@ class Refusal(NamedTuple):
     reason: str
 
 
-_KERBEROS = "Kerberos (GSSAPI) is not supported: use PLAIN, SCRAM or OAUTHBEARER, or TLS client certificates"
 _JAVA_CLASS = "it names a Java class, which cannot run here"
 _LOGIN = f"{_JAVA_CLASS}: give sasl.username and sasl.password, or sasl.oauthbearer.token.provider"
 _SECURITY_API = "it chooses an implementation in Java's security API, and kafkabuf always uses OpenSSL"
@@ -35,11 +34,6 @@ _OAUTH_CLASSES = "org.apache.kafka.common.security.oauthbearer"
 
 JAVA_ONLY = {
     "sasl.login.class": Refusal("class", None, _LOGIN),
-    "sasl.kerberos.kinit.cmd": Refusal("string", "/usr/bin/kinit", _KERBEROS),
-    "sasl.kerberos.min.time.before.relogin": Refusal("long", 60000, _KERBEROS),
-    "sasl.kerberos.service.name": Refusal("string", None, _KERBEROS),
-    "sasl.kerberos.ticket.renew.jitter": Refusal("double", 0.05, _KERBEROS),
-    "sasl.kerberos.ticket.renew.window.factor": Refusal("double", 0.8, _KERBEROS),
     "sasl.oauthbearer.assertion.algorithm": Refusal("string", "RS256", _ASSERTION),
     "sasl.oauthbearer.assertion.claim.aud": Refusal("string", None, _ASSERTION),
     "sasl.oauthbearer.assertion.claim.exp.seconds": Refusal("int", 300, _ASSERTION),

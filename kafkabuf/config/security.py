@@ -67,8 +67,8 @@ class SecuritySettings:
 
     sasl_mechanism: str = choice(
         "GSSAPI",
-        "Required with SASL_*; kafkabuf does not support GSSAPI (Kerberos), Java's default. AWS_MSK_IAM "
-        "needs `kafkabuf[aws-msk]`.",
+        "How a client says who it is, with SASL_*. GSSAPI (Kerberos) needs `kafkabuf[gssapi]`, AWS_MSK_IAM "
+        "`kafkabuf[aws-msk]`.",
         "GSSAPI",
         "PLAIN",
         "SCRAM-SHA-256",
@@ -80,8 +80,8 @@ class SecuritySettings:
     sasl_username: str | None = text(None, "User of PLAIN and SCRAM (as in librdkafka; not in Java).")
     sasl_password: SecretStr | None = secret("Password of PLAIN and SCRAM (as in librdkafka; not in Java).")
     sasl_jaas_config: SecretStr | None = secret(
-        "Java's way to give user and password: PlainLoginModule or ScramLoginModule with both; "
-        "OAuthBearerLoginModule and IAMLoginModule.",
+        "Java's way to give credentials: PlainLoginModule or ScramLoginModule with user and password "
+        '(`tokenauth="true"`: a delegation token), Krb5LoginModule, OAuthBearerLoginModule and IAMLoginModule.',
     )
     sasl_client_callback_handler_class: Any = special(
         values.java_class(CLIENT_HANDLERS),
@@ -125,6 +125,31 @@ class SecuritySettings:
     sasl_oauthbearer_client_credentials_client_secret: SecretStr | None = secret("Client secret at the token endpoint.")
     sasl_oauthbearer_header_urlencode: bool = flag(
         False, "Percent-encode client id and secret in the header (RFC 6749, section 2.3.1)."
+    )
+
+    sasl_kerberos_service_name: str | None = text(
+        None, "First part of the brokers' Kerberos principals, which most clusters call kafka; required with GSSAPI."
+    )
+    sasl_kerberos_keytab: str | None = text(
+        None,
+        "Keytab with the key of sasl.kerberos.principal (as in librdkafka; not in Java). The client logs in by itself. "
+        "Without it, the user's ticket cache.",
+    )
+    sasl_kerberos_principal: str | None = text(
+        None, "The client's Kerberos principal, such as user@REALM (as in librdkafka; not in Java)."
+    )
+    sasl_kerberos_kinit_cmd: str = special(
+        values.program,
+        "/usr/bin/kinit",
+        "Path of kinit, which renews a ticket cache (`kinit -R`); a keytab does not need it.",
+        "string",
+    )
+    sasl_kerberos_min_time_before_relogin: int = long(60_000, "Shortest time between two attempts to renew a ticket.")
+    sasl_kerberos_ticket_renew_window_factor: float = fraction(
+        0.8, "Fraction of a ticket's lifetime after which the client renews the ticket.", low=0.0, high=1.0
+    )
+    sasl_kerberos_ticket_renew_jitter: float = fraction(
+        0.05, "Largest random addition to that fraction.", low=0.0, high=1.0
     )
 
     @property

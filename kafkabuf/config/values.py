@@ -139,6 +139,13 @@ def java_class(known: tuple[str, ...]) -> Callable[[object], object]:
     return check
 
 
+def program(value: object) -> str:
+    """The path of a program. librdkafka takes a command line for a shell under the same name."""
+    if isinstance(value, str) and value.strip() and not {*value.strip()} & {*' \t;|&%"'}:
+        return value.strip()
+    raise ValueError("expected the path of a program, and no arguments: kafkabuf starts no shell")
+
+
 def acks(value: object) -> int:
     found = {"all": -1, "-1": -1, "0": 0, "1": 1}.get(value.strip().lower()) if isinstance(value, str) else value
     if type(found) is int and found in (-1, 0, 1):

@@ -82,12 +82,16 @@ class Authenticator:
         """Authenticate for the first time, or again. `deadline` is for the whole dialogue, not for each request."""
         node.api_version(messages.SASL_HANDSHAKE, range(HANDSHAKE_VERSION, HANDSHAKE_VERSION + 1))
         version = node.api_version(messages.SASL_AUTHENTICATE, AUTHENTICATE_VERSIONS)
-        dialogue = Dialogue(node, node.connection, self._mechanism.begin(), version, node.last_used)
+        dialogue = Dialogue(node, node.connection, self._mechanism.begin(node.host), version, node.last_used)
         node.state = State.AUTHENTICATING
         node.setup_deadline = deadline
         self._network.check_by(deadline)
         entity = messages.build_request(messages.SASL_HANDSHAKE, HANDSHAKE_VERSION, mechanism=self._mechanism.name)
         self._network.submit(node, entity, partial(self._accepted, dialogue))
+
+    def renew(self) -> float:
+        """Start a renewal of the credentials that is due. Returns when to call again, by the monotonic clock."""
+        return self._mechanism.renew(self._network.wakeup)
 
     def waits_for(self, node: NodeConnection) -> str:
         """Which slow step of this client an authentication with the node waits for. Empty: no step is under way."""
@@ -162,6 +166,7 @@ class Authenticator:
             due = dialogue.session * (WINDOW + JITTER * self._random())
             node.reauthenticate_at = now + max(due, SHORTEST_SESSION)
             self._network.check_by(node.reauthenticate_at)
+        self._network.check_by(self.renew())
         log.debug("%s has authenticated us with %s", node, self._mechanism.name)
         if node.established:
             node.last_used = dialogue.last_used  # an authentication does not keep an idle connection open

@@ -1,41 +1,39 @@
-"""Calls that take long, in a thread of their own: the Sender must not wait for them."""
+"""Calls that take long, in other threads: the Sender must not wait for them."""
 
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kafkabuf.errors import KafkaError
 
 T = TypeVar("T")
 
 
-class BackgroundCall(Generic[T]):
-    """A call in a thread of its own. The thread sets `done` last, and then calls `on_done`.
+class Call(Generic[T]):
+    """A call and its outcome. `run` sets `done` last, and then calls `on_done`."""
 
-    If no thread can start, the call has failed at once, and the constructor calls `on_done`.
-    """
-
-    def __init__(self, call: Callable[[], T], on_done: Callable[[], None], name: str) -> None:
+    def __init__(self, call: Callable[[], T], on_done: Callable[[], None]) -> None:
         self._call = call
         self._on_done = on_done
         self._result: list[T] = []
         self._error: BaseException | None = None
         self.done = False
-        try:
-            # A daemon: the interpreter must not wait for it.
-            threading.Thread(target=self._run, name=name, daemon=True).start()
-        except RuntimeError as error:  # there are too many threads
-            self._error = error
-            self.done = True
-            on_done()
 
-    def _run(self) -> None:
+    def run(self) -> None:
         try:
             self._result.append(self._call())
         except BaseException as error:
             self._error = error
+        self.done = True
+        self._on_done()
+
+    def fail(self, error: BaseException) -> None:
+        """In place of `run`."""
+        self._error = error
         self.done = True
         self._on_done()
 
@@ -46,3 +44,57 @@ class BackgroundCall(Generic[T]):
         if isinstance(self._error, KafkaError):
             raise self._error
         raise KafkaError(f"{type(self._error).__name__}: {self._error}") from self._error
+
+
+class BackgroundCall(Call[T]):
+    """A call in a thread of its own. If no thread can start, the call has failed when the constructor returns."""
+
+    def __init__(self, call: Callable[[], T], on_done: Callable[[], None], name: str) -> None:
+        super().__init__(call, on_done)
+        try:
+            # A daemon: the interpreter must not wait for it.
+            threading.Thread(target=self.run, name=name, daemon=True).start()
+        except RuntimeError as error:  # there are too many threads
+            self.fail(error)
+
+
+class CallsInTurn:
+    """Calls that one thread runs, one after the other. The thread lives while there are calls.
+
+    A call that waits for its turn is left out if nobody holds it any more. So callers that give up, and try again,
+    cannot make ever more threads or ever more calls, whatever the calls wait for.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._waiting: deque[weakref.ref[Call[Any]]] = deque()
+        self._running = False
+
+    def start(self, call: Callable[[], T], on_done: Callable[[], None]) -> Call[T]:
+        """Run the call as soon as its turn comes. The caller must hold what this method returns."""
+        added = Call(call, on_done)
+        with self._lock:
+            self._waiting.append(weakref.ref(added))
+            if self._running:
+                return added
+            self._running = True
+        try:
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        except RuntimeError as error:
+            while (each := self._next()) is not None:
+                each.fail(error)
+        return added
+
+    def _run(self) -> None:
+        while (each := self._next()) is not None:
+            each.run()
+
+    def _next(self) -> Call[Any] | None:
+        """The next call that somebody holds. None: there is no such call, and the next `start` needs a new thread."""
+        with self._lock:
+            while self._waiting:
+                if (found := self._waiting.popleft()()) is not None:
+                    return found
+            self._running = False
+            return None

@@ -429,13 +429,14 @@ class NetworkClient(ClientCore):
         """Continue the authentications whose slow step another thread has finished."""
         assert self._authenticator is not None
         for node, error in self._authenticator.take_steps():
-            self._disconnect(node, error, now)
+            self._disconnect(node, error, now, advise=False)  # the broker has no part in this error
 
-    def _disconnect(self, node: NodeConnection, error: KafkaError, now: float) -> None:
+    def _disconnect(self, node: NodeConnection, error: KafkaError, now: float, *, advise: bool = True) -> None:
         """Close a failed connection, then complete its requests with the error, the oldest first."""
         lost = sum(not entry.frame.untouched for entry in node.in_flight)
-        seen_brokers = bool(self._metadata.snapshot.brokers)
-        error = advised(error, node, self._config.security_protocol, seen_brokers=seen_brokers)
+        if advise:
+            seen_brokers = bool(self._metadata.snapshot.brokers)
+            error = advised(error, node, self._config.security_protocol, seen_brokers=seen_brokers)
         if isinstance(error, AuthenticationError):
             if node.established:
                 # The broker accepted these credentials before. The next connection shows whether it still does.
@@ -486,7 +487,7 @@ class NetworkClient(ClientCore):
                 node.slow_setups += 1
                 reason = "" if self._authenticator is None else self._authenticator.waits_for(node)
                 text = f"connection to {node} was not established in time" + (reason and f": {reason}")
-                self._disconnect(node, NetworkError(text), now)
+                self._disconnect(node, NetworkError(text), now, advise=not reason)
             late = next((entry for entry in node.in_flight if now >= entry.deadline), None)
             if late is not None:
                 waited = round((now - late.sent_at) * 1000)
@@ -499,6 +500,8 @@ class NetworkClient(ClientCore):
                 log.debug("closing the connection to %s, unused for %d s", node, idle)
                 self._close_connection(node, now, None)
             self.check_by(self._deadline(node))
+        if self._authenticator is not None:
+            self.check_by(self._authenticator.renew())
         if now >= self._updater.rebootstrap_due:
             self.rebootstrap(now, self._updater.rebootstrap_why)
         self.check_by(self._updater.rebootstrap_due)

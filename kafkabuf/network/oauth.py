@@ -113,8 +113,11 @@ class OAuthBearer:
         # after its own time-out. If each started a thread, a provider that hangs would cause ever more threads.
         self._attempt: BackgroundCall[Token] | None = None
 
-    def begin(self) -> OAuthExchange:
+    def begin(self, host: str) -> OAuthExchange:
         return OAuthExchange(self)
+
+    def renew(self, on_done: Callable[[], None]) -> float:
+        return float("inf")  # the next authentication renews the token
 
     @property
     def fresh(self) -> bool:

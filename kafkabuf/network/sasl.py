@@ -1,4 +1,4 @@
-"""SASL mechanisms: from the sasl.* settings to credentials, and PLAIN. SCRAM and OAUTHBEARER have their own files."""
+"""SASL mechanisms: from the sasl.* settings to credentials, and PLAIN. The other mechanisms have their own files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,29 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError, SaslAuthenticationError
-from kafkabuf.java_names import IAM_MODULE, OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, unshaded
+from kafkabuf.java_names import IAM_MODULE, KERBEROS_MODULE, OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, unshaded
 from kafkabuf.network import msk, oauth
 from kafkabuf.network.scram import HASHES, Scram
 
 if TYPE_CHECKING:
     from kafkabuf.config.secret import SecretStr
+    from kafkabuf.network.kerberos_settings import KerberosConfig
 
-MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER", msk.MECHANISM)
+    class SaslConfig(oauth.OAuthConfig, KerberosConfig, Protocol):
+        """The settings that SASL needs, under Kafka's names. The JAAS text may have user name and password instead."""
+
+        @property
+        def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
+        @property
+        def signs_for_msk(self) -> bool: ...
+        @property
+        def sasl_mechanism(self) -> str: ...
+        @property
+        def sasl_jaas_config(self) -> SecretStr | None: ...
+        @property
+        def sasl_username(self) -> str | None: ...
+        @property
+        def sasl_password(self) -> SecretStr | None: ...
 
 
 class Step(Protocol):
@@ -53,32 +68,24 @@ class Mechanism(Protocol):
     def slow_step(self) -> str:
         """The reason that an error gives if a connection times out during a slow step."""
 
-    def begin(self) -> Exchange: ...
+    def begin(self, host: str) -> Exchange:
+        """An authentication with the broker of that name, as the client connects to it."""
 
+    def renew(self, on_done: Callable[[], None]) -> float:
+        """Start a renewal of the credentials that is due, in another thread, which calls `on_done` at the end.
 
-class SaslConfig(oauth.OAuthConfig, Protocol):
-    """The settings that SASL needs, under Kafka's names. The JAAS text may hold user name and password instead."""
-
-    @property
-    def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
-    @property
-    def signs_for_msk(self) -> bool: ...
-    @property
-    def sasl_mechanism(self) -> str: ...
-    @property
-    def sasl_jaas_config(self) -> SecretStr | None: ...
-    @property
-    def sasl_username(self) -> str | None: ...
-    @property
-    def sasl_password(self) -> SecretStr | None: ...
+        Returns when to call again, by the monotonic clock. Infinite: not before the next authentication.
+        """
 
 
 def mechanism(config: SaslConfig, clock: Clock, random: Callable[[], float]) -> Mechanism:
     """The mechanism that `sasl.mechanism` names, whatever other mechanisms the broker offers. Raises ConfigError."""
     name = config.sasl_mechanism
-    if name == "GSSAPI":
-        raise ConfigError("sasl.mechanism: GSSAPI (Kerberos) is not supported; use one of " + ", ".join(MECHANISMS))
     options = {} if config.sasl_jaas_config is None else jaas_options(config.sasl_jaas_config.get_secret_value(), name)
+    if name == "GSSAPI":
+        from kafkabuf.network import kerberos
+
+        return kerberos.mechanism(config, options, clock, random)
     if config.signs_for_msk:
         return oauth.OAuthBearer(msk.token_provider(config.bootstrap_servers, options), config, clock, random)
     if name == "OAUTHBEARER":
@@ -112,8 +119,11 @@ class Plain:
         self.username = username
         self._password = password
 
-    def begin(self) -> Exchange:
+    def begin(self, host: str) -> Exchange:
         return _PlainExchange(f"\0{self.username}\0{self._password}".encode())
+
+    def renew(self, on_done: Callable[[], None]) -> float:
+        return float("inf")
 
 
 class _PlainExchange:
@@ -135,6 +145,7 @@ class _PlainExchange:
 # ---- JAAS ------------------------------------------------------------------------------------------------------------
 
 _LOGIN_MODULES = {
+    "GSSAPI": KERBEROS_MODULE,
     "PLAIN": PLAIN_MODULE,
     "OAUTHBEARER": OAUTH_MODULE,
     msk.MECHANISM: IAM_MODULE,

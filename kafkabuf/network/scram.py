@@ -36,8 +36,11 @@ class Scram:
         self._password = password
         self._salted: tuple[bytes, int, bytes] | None = None
 
-    def begin(self, nonce: str | None = None) -> ScramExchange:
+    def begin(self, host: str = "", nonce: str | None = None) -> ScramExchange:
         return ScramExchange(self, nonce or secrets.token_urlsafe(24))
+
+    def renew(self, on_done: Callable[[], None]) -> float:
+        return float("inf")
 
     def salted_password(self, salt: bytes, iterations: int) -> bytes:
         """Any thread. Takes up to a second for many iterations, and releases the GIL meanwhile."""

@@ -103,7 +103,8 @@ def test_fractions_of_a_millisecond_are_rounded_up() -> None:
 @pytest.mark.parametrize(
     "settings",
     [{"acks": 2}, {"acks": 1, "enable_idempotence": True}, {"compression_type": "zip"},
-     {"security_protocol": "SASL_PLAINTEXT"}, {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"},
+     {"security_protocol": "SASL_PLAINTEXT"},
+     {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI", "sasl_kerberos_domain_name": "d"},
      {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}, {"security_protocol": "SSL"},
      {"security_protocol": "plain"}],
 )  # fmt: skip

@@ -148,7 +148,7 @@ def test_javas_reporter_is_accepted_and_dropped() -> None:
     ("settings", "message"),
     [
         ({"security.protocol": "SASL_SSL"}, "is GSSAPI (Kerberos), Kafka's default"),
-        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}, "does not support: set it to PLAIN"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}, "or set sasl.mechanism to PLAIN"),
         (SCRAM, "needs sasl_username and sasl_password"),
         (SCRAM | {"sasl.username": "me"}, "needs sasl_username and sasl_password"),
         (SCRAM | {"sasl.password": "x"}, "needs sasl_username and sasl_password"),

@@ -35,6 +35,8 @@ OUR_OWN = {
     "compression.thread.enable",
     "on.acknowledged",
     "record.magic",
+    "sasl.kerberos.keytab",
+    "sasl.kerberos.principal",
     "sasl.username",
     "sasl.password",
     "sasl.oauthbearer.token.provider",

@@ -272,7 +272,7 @@ def test_wrong_signature_of_the_server_is_refused(signature: bytes) -> None:
     ],
 )
 def test_exchange_that_is_not_scrams_is_refused(answers: list[bytes]) -> None:
-    exchange = Scram("SCRAM-SHA-256", "alice", SECRET).begin("NONCE")
+    exchange = Scram("SCRAM-SHA-256", "alice", SECRET).begin(nonce="NONCE")
     assert exchange.respond(b"") == b"n,,n=alice,r=NONCE"
     *before, last = answers
     for answer in before:
@@ -284,7 +284,7 @@ def test_exchange_that_is_not_scrams_is_refused(answers: list[bytes]) -> None:
 
 @given(st.lists(st.binary(max_size=60) | st.text("rsiv=,0123456789NONCEx").map(str.encode), max_size=4))
 def test_random_challenges_never_complete_a_scram_exchange(answers: list[bytes]) -> None:
-    exchange = Scram("SCRAM-SHA-256", "alice", SECRET).begin("NONCE")
+    exchange = Scram("SCRAM-SHA-256", "alice", SECRET).begin(nonce="NONCE")
     exchange.respond(b"")
     try:
         for answer in answers:
@@ -295,7 +295,7 @@ def test_random_challenges_never_complete_a_scram_exchange(answers: list[bytes])
 
 def test_scram_reproduces_the_example_of_the_rfc() -> None:
     """RFC 7677, section 3."""
-    exchange = Scram("SCRAM-SHA-256", "user", "pencil").begin("rOprNGfwEbeRWgbNEkqO")
+    exchange = Scram("SCRAM-SHA-256", "user", "pencil").begin(nonce="rOprNGfwEbeRWgbNEkqO")
     assert exchange.respond(b"") == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     nonce = b"rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     proof = exchange.respond(b"r=" + nonce + b",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
@@ -418,7 +418,8 @@ def test_long_response_before_authentication_is_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "advice"),
     [
-        ({}, "GSSAPI"),
+        ({}, "is GSSAPI .*which needs sasl.kerberos.service.name"),
+        ({**ALICE, "sasl_mechanism": "GSSAPI"}, "takes no sasl.username"),
         ({"sasl_mechanism": "CRAM-MD5"}, "SCRAM-SHA-512"),
         ({"sasl_mechanism": "PLAIN"}, "sasl_username"),
         ({"sasl_mechanism": "PLAIN", "sasl_username": "alice"}, "sasl_password"),
