@@ -21,7 +21,8 @@ from kafkabuf.append._bulk cimport (
 from kafkabuf.append._exported cimport visit_arrays
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._accumulator cimport TopicQueues
-from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, RowEncoder, describe, new_encoder
+from kafkabuf.formats._arrow_schema cimport describe
+from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, RowEncoder, new_encoder
 
 from kafkabuf.errors import ConfigError, InvalidTopicError
 

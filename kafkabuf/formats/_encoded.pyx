@@ -11,7 +11,8 @@ import numpy as np
 from kafkabuf._sealed cimport seal
 from kafkabuf.append._arrow cimport ArrowArray, ArrowSchema, check_table
 from kafkabuf.append._exported cimport visit_arrays, visit_schema
-from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, RowEncoder, describe, new_encoder
+from kafkabuf.formats._arrow_schema cimport describe
+from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, RowEncoder, new_encoder
 
 from kafkabuf.errors import RecordTooLargeError, SerializationError
 

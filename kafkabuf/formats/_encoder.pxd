@@ -49,8 +49,6 @@ cdef class RowEncoder:
 
 # The encoder that carries out a Program; the most bytes of a row are `limit`.
 cdef RowEncoder new_encoder(program, int64_t limit)
-# Describe an Arrow schema as an ArrowType (arrow_types.py).
-cdef object describe(const ArrowSchema* schema)
 cdef uint8_t* grow(Output* out, uint8_t* p, int64_t size) noexcept nogil
 cdef uint8_t* fail(Output* out, int failure, const Step* step, int64_t place) noexcept nogil
 
