@@ -1,7 +1,4 @@
-"""Arrow data for the API fuzzer: tables of many shapes and types, tables that lie, and objects that imitate tables.
-
-Formats read nested columns of every type: for them there are nested tables, and lies in these.
-"""
+"""Arrow data for the API fuzzer: tables of many shapes and types, tables that lie, and objects that imitate tables."""
 
 from __future__ import annotations
 
@@ -14,11 +11,9 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from kafkabuf.formats import Avro, Json
 from rigs.arrow_abi import ArrowArray, ArrowSchema, Lying, _get_pointer
 from tests.append.arrow_support import HEADERS
 from tests.append.test_arrow_lies import LIES
-from tests.formats import avro_support, test_avro_lies
 from tests.hostile.fuzz_api_objects import Deeds, anything, deeds, mostly
 
 INT64 = [0, 1, 1_700_000_000_000, (1 << 63) - 1, -(1 << 63), -(1 << 63) + 1, -1, None]
@@ -227,27 +222,3 @@ arrow = mostly(
     ),
     tenths=6,
 )  # fmt: skip
-
-
-# ---- arguments of formats --------------------------------------------------------------------------------------------
-
-_nested_lies = st.sampled_from(sorted(test_avro_lies.LIES)).map(
-    lambda name: Lie(test_avro_lies.batch, test_avro_lies.LIES[name][0])
-)
-_keys: Any = st.sampled_from([None, "key", "f0", "value", "more", ["f0"], ["f0", "f1"], ["key", "more"], []])
-
-
-def _formatted(data: Any, schema: Any) -> st.SearchStrategy[tuple[Any, dict[str, Any]]]:
-    """Data with formats. `schema` fits the data, or is None: then it is derived."""
-    avro = [Avro(), Avro(prefix=b"\0\0\0\0\1"), Avro(schema), Avro(schema, extra_columns="ignore")]
-    fitting = st.sampled_from([*avro, Json(), Json(dialect="spark"), Json(dialect="spark", time_zone="Europe/Berlin")])
-    formats = mostly(fitting | st.none(), st.sampled_from([Avro("long"), Avro(["null", "string"])]) | anything)
-    named = {"value_format": formats, "key_format": formats, "key": mostly(_keys)}
-    return st.tuples(st.just(data), st.fixed_dictionaries(named))
-
-
-formatted = st.one_of(
-    avro_support.tables().flatmap(lambda drawn: _formatted(drawn[2], drawn[0].avro)),
-    _nested_lies.flatmap(lambda data: _formatted(data, None)),
-    arrow.flatmap(lambda data: _formatted(data, None)),
-)

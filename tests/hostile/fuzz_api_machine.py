@@ -24,7 +24,8 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.testing import MockProducer
 from tests.hostile import fuzz_api_arrow
-from tests.hostile.fuzz_api_arrow import arrow, formatted
+from tests.hostile.fuzz_api_arrow import arrow
+from tests.hostile.fuzz_api_formats import encodings, formatted, objects, serializers
 from tests.hostile.fuzz_api_objects import (
     anything,
     callbacks,
@@ -88,6 +89,21 @@ def _send_many(draw: st.DrawFn) -> Call:
     return _call("send_many", draw(topics), draw(columns(data, count)), *further, draw(reports))
 
 
+@st.composite
+def _send_objects(draw: st.DrawFn) -> Call:
+    """For a producer with a format as its serializer."""
+    if draw(st.booleans()):
+        return _call("send", draw(topics), draw(objects), draw(st.none() | objects))
+    count = draw(st.sampled_from([1, 5, 30]))
+    keys = draw(st.none() | columns(objects, count))
+    return _call("send_many", draw(topics), draw(columns(objects, count)), keys, None, None, None, draw(reports))
+
+
+def _encoding(drawn: tuple[Any, Any]) -> Call:
+    made, value = drawn
+    return Call(f"encode_object({_text(made)}, {_text(value)})", lambda world: made.encode_object(value))
+
+
 _short = st.builds(
     lambda name, many: _call("send_many", name, [b"x" * 40] * many), topics, st.sampled_from([1, 10, 60])
 ) | st.builds(
@@ -100,6 +116,8 @@ _calls = st.one_of(
     _send(),
     _send_many(),
     _send_many(),
+    _send_objects(),
+    encodings.map(_encoding),
     st.builds(lambda *arguments: _call("send_arrow", *arguments), arrow, st.none() | topics, reports),
     st.builds(
         lambda data, name, report: _call("send_arrow", data[0], name, report, **data[1]),
@@ -116,6 +134,12 @@ _calls = st.one_of(
         lambda arguments: _call("prepare", *arguments), st.tuples(topics, keys, data, headers, partitions)
     ),
 )  # fmt: skip
+
+
+_formats: Any = {"value_serializer": serializers, "key_serializer": serializers}
+_options = st.builds(
+    lambda drawn, formats: drawn | formats, settings, st.just({}) | st.fixed_dictionaries({}, optional=_formats)
+)
 
 
 class Machine(RuleBasedStateMachine):
@@ -157,7 +181,7 @@ class Machine(RuleBasedStateMachine):
 
     # ---- producers
 
-    @initialize(options=settings, interval=st.sampled_from(_INTERVALS), transactional=st.integers(0, 5))
+    @initialize(options=_options, interval=st.sampled_from(_INTERVALS), transactional=st.integers(0, 5))
     def open(self, options: dict[str, Any], interval: float, transactional: int) -> None:
         sys.setswitchinterval(interval)
         if transactional == 0:
@@ -176,7 +200,7 @@ class Machine(RuleBasedStateMachine):
         }
         self.world.producers.append(KafkaProducer(defaults | options))
 
-    @rule(options=settings)
+    @rule(options=_options)
     def open_another(self, options: dict[str, Any]) -> None:
         if len(self.world.producers) < 3:
             self.step(f"open({options})", lambda: self._open(options))
@@ -334,7 +358,7 @@ class Machine(RuleBasedStateMachine):
         producer: Any = MockProducer(**options)
         self.step(f"of a MockProducer({options}): send({_text(first)}), {call.text}", run)
 
-    @rule(options=settings, calls=st.lists(_calls, min_size=1, max_size=6), cancelled=st.booleans(), timeout=timeouts)
+    @rule(options=_options, calls=st.lists(_calls, min_size=1, max_size=6), cancelled=st.booleans(), timeout=timeouts)
     def aio(self, options: dict[str, Any], calls: list[Call], cancelled: bool, timeout: Any) -> None:
         """Each call of an AIOKafkaProducer is a task, which may be cancelled."""
         self.step(

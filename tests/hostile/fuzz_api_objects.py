@@ -205,12 +205,12 @@ class OddMapping(dict[Any, Any]):
         return super().__iter__()
 
 
-def _with_deeds(made: Any, names: list[str]) -> Any:
+def with_deeds(made: Any, names: list[str]) -> Any:
     made.deed = Deeds(names)
     return made
 
 
-def _mapping(items: list[tuple[Any, Any]]) -> OddMapping:
+def mapping(items: list[tuple[Any, Any]]) -> OddMapping:
     """A mapping of those items whose keys can be hashed."""
     made = OddMapping()
     for key, value in items:
@@ -219,7 +219,7 @@ def _mapping(items: list[tuple[Any, Any]]) -> OddMapping:
     return made
 
 
-def _listed(made: Any) -> Any:
+def listed(made: Any) -> Any:
     """Register a list or a bytearray, which the deed "change lists" then changes."""
     _now[0].lists.append(made)
     return made
@@ -260,12 +260,12 @@ odd = st.one_of(
     odd_sequences,
     st.builds(OddClass, deeds, st.sampled_from([(), (str,), (list, dict), (type,)])),
     st.builds(OddAttributes, deeds, st.sampled_from([(), (b"x",), (lambda: 5,), (lambda: (1, 2),)])),
-    st.builds(lambda text, names: _with_deeds(OddText(text), names), texts, deeds),
-    st.builds(lambda names: _with_deeds(OddBytes(b"odd bytes"), names), deeds),
+    st.builds(lambda text, names: with_deeds(OddText(text), names), texts, deeds),
+    st.builds(lambda names: with_deeds(OddBytes(b"odd bytes"), names), deeds),
     st.builds(OddBuffer, deeds),
     st.builds(OddCall, deeds, st.lists(plain, max_size=2)),
-    st.builds(lambda items, names: _listed(_with_deeds(OddList(items), names)), st.lists(plain, max_size=5), deeds),
-    st.builds(lambda names: _with_deeds(OddMapping(k=b"v"), names), deeds),
+    st.builds(lambda items, names: listed(with_deeds(OddList(items), names)), st.lists(plain, max_size=5), deeds),
+    st.builds(lambda names: with_deeds(OddMapping(k=b"v"), names), deeds),
     st.builds(OddNumber, deeds, st.sampled_from([0.0, -1.0, 0.01, float("nan")])),
 )
 anything = plain | odd
@@ -283,7 +283,7 @@ topics = mostly(
 data = mostly(
     st.one_of(
         st.sampled_from([b"", b"v", b"x" * 100, b"x" * 1500, b"x" * 3000, None]),
-        st.builds(lambda size: _listed(bytearray(size)), st.sampled_from([0, 1, 1000])),
+        st.builds(lambda size: listed(bytearray(size)), st.sampled_from([0, 1, 1000])),
         st.sampled_from([memoryview(b"view"), array.array("i", range(5)), np.arange(4)]),
     )
 )
@@ -292,7 +292,7 @@ _pair = st.tuples(mostly(texts | st.just("name"), tenths=9), data)
 _pairs = mostly(_pair | st.builds(lambda pair, names: OddSequence(names, list(pair), [2]), _pair, deeds))
 headers = st.none() | mostly(
     st.one_of(
-        st.lists(_pairs, max_size=12).map(_listed),
+        st.lists(_pairs, max_size=12).map(listed),
         st.lists(_pairs, max_size=4).map(tuple),
         st.dictionaries(st.sampled_from(["a", "b"]), data),
         st.builds(lambda pairs, names: OddSequence(names, pairs, []), st.lists(_pairs, max_size=4), deeds),
@@ -305,7 +305,7 @@ timeouts = mostly(st.sampled_from([0, 0.001, 0.02, 0.1]) | st.builds(OddNumber, 
 reports = mostly(st.sampled_from(["rows", "rows", "errors"]), tenths=9)
 offsets = mostly(
     st.builds(
-        lambda items, names: _with_deeds(_mapping(items), names),
+        lambda items, names: with_deeds(mapping(items), names),
         st.lists(
             st.tuples(st.tuples(mostly(st.just("t0")), mostly(st.integers(0, 3))), mostly(st.just(5))), max_size=3
         ),
@@ -324,12 +324,12 @@ def columns(draw: st.DrawFn, item: Strategy, count: int) -> Any:
         case 0:
             return OddSequence(draw(deeds), many, draw(st.lists(st.sampled_from([0, 1, count, 1 << 40]), max_size=2)))
         case 1:
-            return _listed(_with_deeds(OddList(many), draw(deeds)))
+            return listed(with_deeds(OddList(many), draw(deeds)))
         case 2:
             return draw(anything)
         case 3:
             return tuple(many)
-    return _listed(many)
+    return listed(many)
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------
