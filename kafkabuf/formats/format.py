@@ -83,8 +83,11 @@ class Format(ABC):
         itself. Raises SerializationError for a schema that the format cannot write.
         """
 
-    def message_indexes(self, schema: str) -> Sequence[int] | None:
-        """The path to the message in a Protobuf schema's text, which the framing names; None for other formats."""
+    def message_indexes(self, schema: str, references: Sequence[tuple[str, str]] = ()) -> Sequence[int] | None:
+        """The path to the message in a Protobuf schema's text, which the framing names; None for other formats.
+
+        `references` is as in with_schema().
+        """
         return None
 
     # ---- what the encoder asks for. Each raises SerializationError where the columns do not fit. ---------------------

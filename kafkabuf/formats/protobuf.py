@@ -15,8 +15,9 @@ from kafkabuf.formats.arrow_types import Column
 from kafkabuf.formats.format import Format, Source, check_extra_columns, checked_prefix
 from kafkabuf.formats.program import Program
 from kafkabuf.formats.protobuf_compile import Rules, compile_column, compile_rows
-from kafkabuf.formats.protobuf_descriptor import descriptor_set, last_file, needed_files
-from kafkabuf.formats.protobuf_schema import Message, parse
+from kafkabuf.formats.protobuf_descriptor import descriptor_set, last_file, needed_files, raw_files
+from kafkabuf.formats.protobuf_schema import Message, declares, parse
+from kafkabuf.formats.protobuf_text import compile_text
 
 if TYPE_CHECKING:
     from kafkabuf.formats._protobuf_objects import ProtobufObjectEncoder
@@ -144,15 +145,16 @@ class Protobuf(Format):
     def record_name(self, schema: str) -> str | None:
         return self.message
 
-    def message_indexes(self, schema: str | None = None) -> tuple[int, ...]:
+    def message_indexes(self, schema: str | None = None, references: Sequence[tuple[str, str]] = ()) -> tuple[int, ...]:
         """The path to the message in its file, or in the file of another schema: the framing names it.
 
-        Its own index is the last; those of the messages around it come before. Raises SerializationError for a schema
-        that is no descriptor, and ConfigError for one without the message.
+        Its own index is the last; those of the messages around it come before. `references` has the names and texts of
+        the schemas that `schema` imports. Raises SerializationError for a schema that cannot be read, and ConfigError
+        for one without the message.
         """
         if schema is None or schema == self.schema:
             return _parsed(self.descriptors, self.message).path
-        return _parsed(self._descriptors_with(schema, ()), self.message).path
+        return _parsed(self._descriptors_with(schema, references), self.message).path
 
     def with_schema(self, schema: str, prefix: bytes, references: Sequence[tuple[str, str]] = ()) -> Self:
         return self.from_descriptor_set(
@@ -165,8 +167,17 @@ class Protobuf(Format):
 
     def _descriptors_with(self, schema: str, references: Sequence[tuple[str, str]]) -> bytes:
         """Files of this format stand in for those that a registry does not store, such as google's own."""
-        files = [_file_of(text) for text in (schema, *(text for _, text in references))]
-        return descriptor_set(files) + self.descriptors
+        texts = tuple((name, text) for name, text in references if _file_of(text) is None)
+        files = [file for _, text in references if (file := _file_of(text)) is not None]
+        known = descriptor_set(files) + self.descriptors
+        own = _file_of(schema)
+        if own is None:
+            found = compile_text(schema, texts, known)
+        else:
+            found = descriptor_set([own]) + (compile_text("", texts, known) if texts else b"")
+        if not declares(raw_files(found)[0], self.message):
+            raise SerializationError(f"the registry's schema has no message {self.message}")
+        return found + known
 
     # ---- what the encoder asks for -----------------------------------------------------------------------------------
 
@@ -188,15 +199,12 @@ def _text(file: bytes) -> str:
     return base64.b64encode(file).decode()
 
 
-def _file_of(schema: str) -> bytes:
-    """The FileDescriptorProto in a schema's text."""
+def _file_of(schema: str) -> bytes | None:
+    """The FileDescriptorProto in a registry's schema; None: the schema is .proto text."""
     try:
-        return base64.b64decode(schema, validate=True)
+        return base64.b64decode(schema, validate=True) or None
     except ValueError:
-        raise SerializationError(
-            f"kafkabuf reads a Protobuf schema only as the base64 of its descriptor, and found {schema!r:.100}: let "
-            f"the registry register or look up the schema of the message"
-        ) from None
+        return None
 
 
 def _set_of(file: Any) -> bytes:

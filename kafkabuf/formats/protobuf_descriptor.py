@@ -82,6 +82,11 @@ def files_in(descriptor_set: bytes) -> list[Parsed]:
     return Parsed(descriptor_set).messages(_FILE)
 
 
+def raw_files(descriptor_set: bytes) -> list[bytes]:
+    """The same, serialized."""
+    return Parsed(descriptor_set).raw(_FILE)
+
+
 def descriptor_set(files: Iterable[bytes]) -> bytes:
     """A FileDescriptorSet of serialized FileDescriptorProtos."""
     return b"".join(bytes([_FILE << 3 | _BYTES]) + _size(len(file)) + file for file in files)

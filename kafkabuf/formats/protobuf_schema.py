@@ -118,6 +118,11 @@ def parse(descriptors: bytes, name: str) -> Message:
     return root.node
 
 
+def declares(file: bytes, name: str) -> bool:
+    """Whether a FileDescriptorProto has the message of this full name."""
+    return any(kind.node.name == name for kind in _types_in(Parsed(file)))
+
+
 # ---- types -----------------------------------------------------------------------------------------------------------
 
 

@@ -37,6 +37,7 @@ class FakeRegistry:
         self.seen: list[Seen] = []
         self.subjects: dict[str, list[dict[str, Any]]] = {}
         self.compatible = True
+        self.serialized: dict[str, str] = {}  # the descriptors of .proto texts
         self.tokens: list[str] = []  # what the token endpoint gives, one after the other
         self.lifetime: int | None = 3600
         self.url = ""
@@ -56,9 +57,9 @@ class FakeRegistry:
             case "POST", ["subjects", subject]:
                 return self._lookup(subject, json.loads(seen.body))
             case "GET", ["subjects", subject, "versions", version]:
-                return self._version(subject, version)
+                return self._formatted(query, self._version(subject, version))
             case "GET", ["schemas", "ids", number]:
-                return self._one("id", int(number))
+                return self._formatted(query, self._one("id", int(number)))
             case "GET", ["schemas", "guids", guid]:
                 return self._one("guid", guid)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
@@ -79,6 +80,12 @@ class FakeRegistry:
                 known["guid"] = str(uuid5(NAMESPACE_URL, body["schema"]))
             versions.append(known)
         return 200, {name: known[name] for name in ("id", "guid") if name in known}
+
+    def _formatted(self, query: dict[str, str], answer: tuple[int, Any]) -> tuple[int, Any]:
+        """As Confluent's registry does it for Protobuf: text, unless the request asks for the descriptor."""
+        status, body = answer
+        serialized = self.serialized.get(body.get("schema"))
+        return status, body | {"schema": serialized} if serialized and query.get("format") == "serialized" else body
 
     def _lookup(self, subject: str, body: dict[str, Any]) -> tuple[int, Any]:
         for each in self.subjects.get(subject, ()):

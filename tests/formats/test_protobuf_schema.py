@@ -281,14 +281,6 @@ def test_references_of_a_registry_are_found_by_their_types() -> None:
         made.with_schema(text, b"")
 
 
-@pytest.mark.parametrize("text", ['syntax = "proto3"; message Row {}', "{}", "é"])
-def test_schema_of_a_registry_that_is_no_descriptor_is_refused(text: str) -> None:
-    made = Protobuf(row_class({"name": "c", **INT32}))
-    for call in (made.message_indexes, lambda schema: made.with_schema(schema, b"")):
-        with pytest.raises(SerializationError, match="only as the base64 of its descriptor, and found"):
-            call(text)
-
-
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 

@@ -13,15 +13,18 @@ from confluent_kafka import DeserializingConsumer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.type.money_pb2 import Money
 
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import SchemaRegistryError, SerializationError
-from kafkabuf.formats import Avro
+from kafkabuf.formats import Avro, Protobuf
 from kafkabuf.formats.registry import SchemaReference, SchemaRegistry
 from kafkabuf.formats.registry.avro_compatibility import reasons
 from rigs.real_registry import RealRegistry
+from tests.formats.protobuf_support import FieldProto, message_class, new_file
 from tests.formats.registry_support import OTHER, RECORD, WIDER
 from tests.formats.test_avro_compatibility import CASES
 
@@ -191,6 +194,59 @@ def test_incompatible_table_is_refused_before_a_row_is_queued(real: RealRegistry
                 producer.send_arrow(pa.table({"a": ["x"]}), "closed", value_format=Avro(OTHER))
             assert (refused.value.status, refused.value.rows_queued) == (409, 0)
         assert cluster.messages("closed") == []
+
+
+PROTO = """
+syntax = "proto3";
+package google.type;
+message Before { string x = 1; }
+message Money { string currency_code = 1; int64 units = 2; string note = 9; }
+"""
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_proto_text_that_others_registered_is_what_a_producer_writes_with(real: RealRegistry, client: str) -> None:
+    topic = f"text-{client}"
+    registered = connect(real, client).resolve(
+        PROTO, "PROTOBUF", subject=f"{topic}-value", message_indexes=[1], timeout=30
+    )
+    settings = {"schema.registry.url": real.url, "schema.registry.use.latest.version": True}
+    settings["schema.registry.latest.compatibility.strict"] = False
+    with EmbeddedCluster(brokers=1, default_partitions=1) as cluster:
+        with KafkaProducer(
+            settings, bootstrap_servers=cluster.bootstrap_servers, value_serializer=Protobuf(Money)
+        ) as producer:
+            producer.send(topic, {"units": 3, "note": "n"}).result()
+        with KafkaProducer(settings, bootstrap_servers=cluster.bootstrap_servers) as producer:
+            table = pa.table({"units": [3], "note": ["n"]})
+            producer.send_arrow(table, topic, value_format=Protobuf(Money)).result()
+        values = [message.value for message in cluster.messages(topic)]
+    assert values == 2 * [registered.prefix + b"\x10\x03\x4a\x01n"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_confluent_kafka_reads_the_objects_whose_message_a_producer_registers(real: RealRegistry, client: str) -> None:
+    topic = f"objects-{client}"
+    file = new_file()
+    del file.dependency[:]  # the registry does not have them
+    file.message_type.add(name="Before")
+    file.message_type.add(name="Row").field.add(name="units", number=2, label=1, type=FieldProto.TYPE_INT64)
+    message = message_class(file, "test.rows.Row")
+    settings = {"schema.registry.url": real.url}
+    with EmbeddedCluster(brokers=1, default_partitions=1) as cluster:
+        with KafkaProducer(
+            settings, bootstrap_servers=cluster.bootstrap_servers, value_serializer=Protobuf(message)
+        ) as producer:
+            producer.send(topic, {"units": 3}).result()
+        (record,) = cluster.messages(topic)
+    latest = connect(real, client).resolve(
+        None, "PROTOBUF", subject=f"{topic}-value", use_latest_version=True,
+        message_indexes=Protobuf(message).message_indexes,
+    )  # fmt: skip
+    assert record.value == latest.prefix + b"\x10\x03"
+    with SchemaRegistryClient({"url": real.url}) as theirs:
+        read = ProtobufDeserializer(message, {"use.deprecated.format": False}, theirs)
+        assert read(record.value, SerializationContext(topic, MessageField.VALUE)).units == 3
 
 
 def test_framing_by_header_is_refused_where_the_registry_knows_no_guids(real: RealRegistry) -> None:

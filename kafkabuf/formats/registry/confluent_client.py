@@ -62,15 +62,16 @@ class ConfluentSession:
             )
         )
 
-    def version(self, subject: str, version: int | None) -> Registered:
+    def version(self, subject: str, version: int | None, text_format: str | None) -> Registered:
         def ask(client: Any) -> Registered:
-            found = client.get_latest_version(subject) if version is None else client.get_version(subject, version)
-            return registered_in(found.to_dict())
+            if version is None:
+                return registered_in(client.get_latest_version(subject, text_format).to_dict())
+            return registered_in(client.get_version(subject, version, fmt=text_format).to_dict())
 
         return self._call(ask)
 
-    def by_id(self, schema_id: int, subject: str | None) -> Schema:
-        return self._call(lambda client: schema_in(client.get_schema(schema_id, subject).to_dict()))
+    def by_id(self, schema_id: int, subject: str | None, text_format: str | None) -> Schema:
+        return self._call(lambda client: schema_in(client.get_schema(schema_id, subject, text_format).to_dict()))
 
     def by_guid(self, guid: str) -> Schema:
         return self._call(lambda client: schema_in(client.get_schema_by_guid(guid).to_dict()))

@@ -29,6 +29,8 @@ DEFAULT_TIMEOUT = 60.0  # seconds, as max.block.ms
 _MOST_REFERENCES = 200  # they are followed by recursion
 _FOR_EVER = float("inf")
 
+IndexFinder = Callable[[str, Sequence[tuple[str, str]]], Sequence[int] | None]
+
 
 @dataclass(frozen=True)
 class Resolved:
@@ -131,7 +133,7 @@ class SchemaRegistry:
         compatibility_strict: bool | None = None,
         normalize: bool | None = None,
         references: Iterable[SchemaReference] = (),
-        message_indexes: Sequence[int] | Callable[[str], Sequence[int] | None] | None = None,
+        message_indexes: Sequence[int] | IndexFinder | None = None,
         timeout: float = DEFAULT_TIMEOUT,
     ) -> Resolved:
         """Which schema to write with. The settings decide the options that are None.
@@ -142,7 +144,7 @@ class SchemaRegistry:
 
         With one of the first two, `schema` may be None. If it is not, and `compatibility_strict`, the schema of the
         registry must be able to read what `schema` writes. `message_indexes` is the path to a Protobuf message, or a
-        function that finds it in the text of the schema to write with.
+        function that finds it in the text of the schema to write with, and in the names and texts of its references.
 
         The call takes at most `timeout` seconds. A second call with the same arguments asks nobody while the responses
         are remembered. Raises SchemaRegistryError in the registry's words, SerializationError for schemas that do not
@@ -155,13 +157,13 @@ class SchemaRegistry:
             raise ConfigError("a subject must be text, and not empty; a schema must be text or None")
         given = None if schema is None else Schema(schema, kind, tuple(SchemaReference(*each) for each in references))
         deadline = self._deadline(timeout)
-        used = self._used(given, choice, subject, deadline)
+        used = self._used(given, choice, kind, subject, deadline)
         if used.schema.kind != kind:
             raise SerializationError(f"the schema of {subject} is of the kind {used.schema.kind}, not {kind}")
         texts = self._texts(used.schema, deadline)
         if given is not None and given.text != used.schema.text and choice.strict:
             self._check_fits(given, used, texts, subject, deadline)
-        indexes = message_indexes(used.schema.text) if callable(message_indexes) else message_indexes
+        indexes = message_indexes(used.schema.text, texts) if callable(message_indexes) else message_indexes
         in_header = self.settings.schema_id_framing == FRAMINGS[1]
         if not in_header:
             prefix = framing.prefix(used.id, indexes)
@@ -206,11 +208,11 @@ class SchemaRegistry:
         normalize = settings.normalize_schemas if normalize is None else normalize
         return _Choice(auto_register is not False, latest, use_schema_id, strict, normalize)
 
-    def _used(self, given: Schema | None, choice: _Choice, subject: str, deadline: Deadline) -> Registered:
+    def _used(self, given: Schema | None, choice: _Choice, kind: str, subject: str, deadline: Deadline) -> Registered:
         if choice.use_schema_id is not None:
-            return Registered(self._by_id(choice.use_schema_id, subject, deadline), choice.use_schema_id)
+            return Registered(self._by_id(choice.use_schema_id, subject, deadline, kind), choice.use_schema_id)
         if choice.use_latest_version:
-            return self._version(subject, None, deadline)
+            return self._version(subject, None, deadline, kind)
         if given is None:
             raise ConfigError("give a schema, or set use.latest.version or use.schema.id")
         if not choice.auto_register:
@@ -230,18 +232,20 @@ class SchemaRegistry:
             self.lifetime,
         )
 
-    def _version(self, subject: str, version: int | None, deadline: Deadline) -> Registered:
+    def _version(self, subject: str, version: int | None, deadline: Deadline, kind: str | None = None) -> Registered:
         # A numbered version can be deleted, and made again with another schema.
+        text_format = _text_format(kind)
         return self._cache.get(
-            ("version", subject, version),
-            lambda: self._requests.ask(lambda at: at.version(subject, version), deadline),
+            ("version", subject, version, text_format),
+            lambda: self._requests.ask(lambda at: at.version(subject, version, text_format), deadline),
             self.lifetime,
         )
 
-    def _by_id(self, schema_id: int, subject: str | None, deadline: Deadline) -> Schema:
+    def _by_id(self, schema_id: int, subject: str | None, deadline: Deadline, kind: str | None = None) -> Schema:
+        text_format = _text_format(kind)
         return self._cache.get(
-            ("id", schema_id, subject),
-            lambda: self._requests.ask(lambda at: at.by_id(schema_id, subject), deadline),
+            ("id", schema_id, subject, text_format),
+            lambda: self._requests.ask(lambda at: at.by_id(schema_id, subject, text_format), deadline),
             _FOR_EVER,
         )
 
@@ -267,7 +271,7 @@ class SchemaRegistry:
                 entered.add(reference)
                 if len(entered) > _MOST_REFERENCES:
                     raise SchemaRegistryError(f"a schema refers to more than {_MOST_REFERENCES} others")
-                found = self._version(reference.subject, reference.version, deadline).schema
+                found = self._version(reference.subject, reference.version, deadline, schema.kind).schema
                 visit(found.references)
                 texts.setdefault(reference.name, found.text)
 
@@ -291,6 +295,11 @@ class SchemaRegistry:
                 f"{'; '.join(reasons)}: change the given schema, or set latest.compatibility.strict or "
                 "id.compatibility.strict to false"
             )
+
+
+def _text_format(kind: str | None) -> str | None:
+    """What a registry is asked for where it has the choice: the descriptor of a Protobuf schema, not its text."""
+    return "serialized" if kind == "PROTOBUF" else None
 
 
 def _reopened(settings: RegistrySettings, client: str) -> SchemaRegistry:

@@ -67,14 +67,13 @@ class RestSession:
         path = f"/subjects/{_quoted(subject)}?normalize={_word(normalize)}&deleted={_word(deleted)}"
         return self._read(path, lambda response: registered_in(response, schema), schema.request())
 
-    def version(self, subject: str, version: int | None) -> Registered:
-        """A version of a subject, or its latest for None."""
+    def version(self, subject: str, version: int | None, text_format: str | None) -> Registered:
+        """A version of a subject, or its latest for None. `text_format` is how the registry writes the schema."""
         name = "latest" if version is None else version
-        return self._read(f"/subjects/{_quoted(subject)}/versions/{name}", registered_in)
+        return self._read(f"/subjects/{_quoted(subject)}/versions/{name}{_query(format=text_format)}", registered_in)
 
-    def by_id(self, schema_id: int, subject: str | None) -> Schema:
-        query = "" if subject is None else f"?subject={_quoted(subject)}"
-        return self._read(f"/schemas/ids/{schema_id}{query}", schema_in)
+    def by_id(self, schema_id: int, subject: str | None, text_format: str | None) -> Schema:
+        return self._read(f"/schemas/ids/{schema_id}{_query(subject=subject, format=text_format)}", schema_in)
 
     def by_guid(self, guid: str) -> Schema:
         return self._read(f"/schemas/guids/{_quoted(guid)}", schema_in)
@@ -125,6 +124,11 @@ def _without_user(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}" if separator else url
+
+
+def _query(**given: str | None) -> str:
+    parts = [f"{name}={_quoted(value)}" for name, value in given.items() if value is not None]
+    return f"?{'&'.join(parts)}" if parts else ""
 
 
 def _quoted(name: str) -> str:
