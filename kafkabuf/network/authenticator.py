@@ -152,6 +152,8 @@ class Authenticator:
         code = int(response.error_code)
         if code == SaslAuthenticationError.code:
             reason = printable(message or "it gives no reason")
+            if self._mechanism.advice:
+                reason += f" ({self._mechanism.advice})"
             raise SaslAuthenticationError(f"{dialogue.node} refused the {self._mechanism.name} credentials: {reason}")
         if code == IllegalSaslStateError.code:
             text = f"{dialogue.node} expects no SASL here: check the port, and security.protocol"

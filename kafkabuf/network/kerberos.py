@@ -48,6 +48,9 @@ class Kerberos:
 
     name = "GSSAPI"
     slow_step = "Kerberos has not given a ticket yet: does a KDC of krb5.conf answer, and does DNS?"
+    advice = (
+        "its log has the reason: most often its keytab lacks the present key of its principal, or its clock is wrong"
+    )
 
     def __init__(self, service: str, login: Login, gss: Gss) -> None:
         self._service = service

@@ -101,6 +101,7 @@ class OAuthBearer:
 
     name = "OAUTHBEARER"
     slow_step = "the token provider, or token endpoint, has not given a token yet"
+    advice = ""
 
     def __init__(self, provider: TokenProvider, config: OAuthConfig, clock: Clock, random: Callable[[], float]) -> None:
         self._provider = provider

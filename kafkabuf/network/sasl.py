@@ -33,6 +33,9 @@ if TYPE_CHECKING:
         def sasl_password(self) -> SecretStr | None: ...
 
 
+TOKEN_OPTION = "tokenauth"
+
+
 class Step(Protocol):
     """A message to the broker that another thread computes."""
 
@@ -68,6 +71,10 @@ class Mechanism(Protocol):
     def slow_step(self) -> str:
         """The reason that an error gives if a connection times out during a slow step."""
 
+    @property
+    def advice(self) -> str:
+        """What to look at where a broker refuses the credentials. Empty: its reason is enough."""
+
     def begin(self, host: str) -> Exchange:
         """An authentication with the broker of that name, as the client connects to it."""
 
@@ -90,8 +97,20 @@ def mechanism(config: SaslConfig, clock: Clock, random: Callable[[], float]) -> 
         return oauth.OAuthBearer(msk.token_provider(config.bootstrap_servers, options), config, clock, random)
     if name == "OAUTHBEARER":
         return oauth.mechanism(config, options, clock, random)
-    username, password = _credentials(config, options)
-    return Plain(username, password) if name == "PLAIN" else Scram(name, username, password)
+    if name == "PLAIN":
+        return Plain(*_credentials(config, options))
+    is_token = _is_token(options)
+    return Scram(
+        name, *_credentials(config, {k: v for k, v in options.items() if k != TOKEN_OPTION}), is_token=is_token
+    )
+
+
+def _is_token(options: Mapping[str, str]) -> bool:
+    """Whether the JAAS text of a ScramLoginModule has a delegation token in place of user and password (KIP-48)."""
+    text = options.get(TOKEN_OPTION, "false")
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"sasl.jaas.config: {TOKEN_OPTION} must be true or false, found {text!r}")
+    return text.lower() == "true"
 
 
 def _credentials(config: SaslConfig, options: Mapping[str, str]) -> tuple[str, str]:
@@ -114,6 +133,7 @@ class Plain:
 
     name = "PLAIN"
     slow_step = ""
+    advice = ""
 
     def __init__(self, username: str, password: str) -> None:
         self.username = username

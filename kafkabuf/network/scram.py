@@ -1,4 +1,8 @@
-"""The client's side of SCRAM (RFC 5802, 7677), as far as Kafka implements it: no channel binding, no SASLprep."""
+"""The client's side of SCRAM (RFC 5802, 7677), as far as Kafka implements it: no channel binding, no SASLprep.
+
+A delegation token (KIP-48) authenticates by SCRAM, too: the token's id is the user, its HMAC in base64 the password,
+and the first message ends in `,tokenauth=true`.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +33,17 @@ class Scram:
 
     slow_step = "deriving the salted password takes long: the broker asks for many iterations"
 
-    def __init__(self, name: str, username: str, password: str) -> None:
+    def __init__(self, name: str, username: str, password: str, *, is_token: bool = False) -> None:
         self.name = name
         self.hash = HASHES[name]
         self.username = username
+        self.extensions = ",tokenauth=true" if is_token else ""
+        self.advice = (
+            f"delegation token {printable(username)}: it has expired, was taken back, or is not known there yet; "
+            "another token takes another producer"
+            if is_token
+            else ""
+        )
         self._password = password
         self._salted: tuple[bytes, int, bytes] | None = None
 
@@ -57,7 +68,7 @@ class ScramExchange:
     def __init__(self, credentials: Scram, nonce: str) -> None:
         self._credentials = credentials
         self._nonce = nonce
-        self._first = f"n={escaped(credentials.username)},r={nonce}"
+        self._first = f"n={escaped(credentials.username)},r={nonce}{credentials.extensions}"
         self._signature: bytes | None = None
         self._step = 0
 

@@ -132,6 +132,7 @@ class ScramServer:
         self.hash = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
         self.password, self.iterations, self.nonce, self.signature = password, iterations, nonce, signature
         self.username = ""
+        self.extensions: list[str] = []
 
     def __call__(self) -> ServerExchange:
         return self._first
@@ -141,7 +142,7 @@ class ScramServer:
         if not text.startswith("n,,"):
             return self._final(text)
         self._bare = text[3:]
-        name, nonce = self._bare.split(",")
+        name, nonce, *self.extensions = self._bare.split(",")
         self.username = name.removeprefix("n=").replace("=2C", ",").replace("=3D", "=")
         self._salt = b"salt of this user"
         salt = base64.b64encode(self._salt).decode()

@@ -22,7 +22,7 @@ ITERATIONS = 4096
 
 _NAME = r"((?:[^,=]|=2C|=3D)+)"
 _NONCE = r"[\x21-\x2b\x2d-\x7e]+"
-_FIRST = re.compile(rf"([ny]),(?:a={_NAME})?,(n={_NAME},r=({_NONCE})(?:,.*)?)", re.S)
+_FIRST = re.compile(rf"([ny]),(?:a={_NAME})?,(n={_NAME},r=({_NONCE})(,.*)?)", re.S)
 _FINAL = re.compile(rf"(c=([A-Za-z0-9/+=]+),r=({_NONCE})(?:,[^p].*?)?),p=([A-Za-z0-9/+=]+)", re.S)
 _LONGEST_MESSAGE = 4096
 
@@ -89,13 +89,15 @@ class ScramExchange:
         match = _FIRST.fullmatch(text)
         if match is None:
             raise self._refused("a first message that is not SCRAM's")
-        _, authorization_id, self._first, name, nonce = match.groups()
+        _, authorization_id, self._first, name, nonce, extensions = match.groups()
         self._name = unescaped(name)
         if authorization_id is not None and unescaped(authorization_id) != self._name:
             raise self._refused("an authorization id that is not the user name")
         self._gs2 = text[: len(text) - len(self._first)]
         self._nonce = nonce + self._nonce
         self._credential, self._exists = self._users.find(self._name)
+        if "tokenauth=true" in (extensions or "").split(","):
+            self._exists = False  # a delegation token: this broker has none
         salt = base64.b64encode(self._credential.salt).decode()
         self._server_first = f"r={self._nonce},s={salt},i={ITERATIONS}"
         return self._server_first
