@@ -4,7 +4,7 @@
 cimport cython
 from libc.math cimport isfinite, isnan
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from kafkabuf._sealed cimport seal
@@ -294,11 +294,30 @@ cdef inline uint8_t* write_string(Output* out, const Step* step, int64_t place, 
             memcpy(p, &word, 8)
             text += 8
             p += 8
+        if 0 < end - text < 8:
+            word = last_bytes(text, end - text)
+            if not needs_look(word):
+                memcpy(p, &word, 8)
+                p += end - text
+                text = end
         p = write_rest(out, step, place, text, end, p)
         if p == NULL:
             return NULL
     p[0] = b'"'
     return p + 1
+
+
+cdef inline uint64_t last_bytes(const uint8_t* text, int64_t size) noexcept nogil:
+    """1 to 7 bytes, and blanks behind them. No byte behind the text is read."""
+    cdef uint32_t first, last
+    cdef uint64_t word
+    if size >= 4:
+        memcpy(&first, text, 4)
+        memcpy(&last, text + size - 4, 4)
+        word = first | <uint64_t>last << 8 * (size - 4)
+    else:
+        word = text[0] | <uint64_t>text[size >> 1] << 8 * (size >> 1) | <uint64_t>text[size - 1] << 8 * (size - 1)
+    return word | <uint64_t>0x2020202020202020 << 8 * size
 
 
 cdef uint8_t* write_rest(

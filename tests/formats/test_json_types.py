@@ -136,7 +136,18 @@ def test_name_is_escaped() -> None:
     assert b"\\u001B" in (SPARK.encode(table)[0] or b"")
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 15, 16, 17, 63, 500])
+def test_text_of_each_size_is_written_whole() -> None:
+    values = ["abcdefghijklmnopqrstuvwxyz"[:size] for size in range(26)]
+    assert texts(pa.array(values)) == [json.dumps(value) for value in values]
+
+
+def test_whole_number_of_each_size_has_its_digits() -> None:
+    bounds = {10**digits + more for digits in range(19) for more in range(-2, 3)}
+    values = sorted({*range(10_100), *bounds, *(-bound for bound in bounds)})
+    assert texts(pa.array(values)) == [str(value) for value in values]
+
+
+@pytest.mark.parametrize("size", [*range(10), 15, 16, 17, 63, 500])
 def test_escape_is_found_at_each_place(size: int) -> None:
     values = ["x" * at + special + "y" * size for special in '"\\\n\x1fé\x7f' for at in range(18)]
     assert texts(pa.array(values)) == [json.dumps(value, ensure_ascii=False) for value in values]
