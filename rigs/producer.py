@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kafkabuf._pool import BufferPool
 from kafkabuf.append._bulk_arrow import append_arrow
 from kafkabuf.append._bulk_many import append_many
-from kafkabuf.append._producer import ProducerCore
+from kafkabuf.append.appender import RecordAppender
 from kafkabuf.append.report import ROWS, BulkReport
 from kafkabuf.batches._batch import Batch, RecordFuture
 from kafkabuf.batches.accumulator import RecordAccumulator
@@ -104,19 +104,13 @@ def collecting_everywhere(action: Callable[[], object]) -> Iterator[None]:
         gc.callbacks.remove(callback)
 
 
-class Appender(ProducerCore):
+class Appender(RecordAppender):
     """send(), send_many() and send_arrow() without threads and network, for the topics that the test has created."""
 
     def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig, clock: Clock) -> None:
-        self._open(accumulator, config, clock)
+        super().__init__(config, accumulator, clock)
         self.clock = clock
         self.registry: SchemaRegistry | None = None
-
-    def _await_topic(self, name: str) -> Any:
-        raise AssertionError(f"the test has created no topic {name!r}")
-
-    def _await_partition(self, name: str, partition: int, timeout: float) -> None:
-        """An unknown partition stays unknown."""
 
     def send_arrow(
         self,

@@ -38,6 +38,7 @@ LAYERS = (
     {""},
     {"spark", "cli", "aio", "aio_futures", "testing", "metric_names", "prometheus", "opentelemetry", "pytest_plugin",
      "broker", "compat", "__main__"},
+    {"parts"},
 )  # fmt: skip
 # The broker checks the client's encoder instead of agreeing with it.
 BROKER_MAY_USE = {"_lock", "broker", "protocol", "errors", "extras", "clock"}
