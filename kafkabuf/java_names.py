@@ -19,6 +19,12 @@ LOGIN_HANDLERS = (
     f"{_KAFKA}.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
     IAM_LOGIN_HANDLER,
 )
+# The values of sasl.oauthbearer.jwt.retriever.class.
+DEFAULT_RETRIEVER = f"{_KAFKA}.oauthbearer.DefaultJwtRetriever"
+CLIENT_CREDENTIALS_RETRIEVER = f"{_KAFKA}.oauthbearer.ClientCredentialsJwtRetriever"
+FILE_RETRIEVER = f"{_KAFKA}.oauthbearer.FileJwtRetriever"
+JWT_BEARER_RETRIEVER = f"{_KAFKA}.oauthbearer.JwtBearerJwtRetriever"
+RETRIEVERS = (DEFAULT_RETRIEVER, CLIENT_CREDENTIALS_RETRIEVER, FILE_RETRIEVER, JWT_BEARER_RETRIEVER)
 # Databricks puts the packages of Kafka and of MSK's library into packages of its own.
 _SHADED = re.compile(r"^(?:kafkashaded|shadedmskiam)\.")
 

@@ -89,9 +89,21 @@ class Settings(TypedDict, total=False):
     sasl_login_refresh_buffer_seconds: int | None
     sasl_oauthbearer_token_provider: Any | None
     sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_jwt_retriever_class: Any | None
     sasl_oauthbearer_scope: str | None
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: str | None
+    sasl_oauthbearer_assertion_file: str | None
+    sasl_oauthbearer_assertion_private_key_file: str | None
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None
+    sasl_oauthbearer_assertion_algorithm: Literal["ES256", "RS256"] | None
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_claim_exp_seconds: int | None
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int | None
+    sasl_oauthbearer_assertion_claim_jti_include: bool | None
+    sasl_oauthbearer_assertion_template_file: str | None
     sasl_oauthbearer_header_urlencode: bool | None
     sasl_kerberos_service_name: str | None
     sasl_kerberos_keytab: str | None

@@ -27,7 +27,6 @@ _METRICS = "call producer.metrics(), or give objects as metric.reporters"
 _VERSIONS = "leave it out: kafkabuf asks each broker for the versions that it supports"
 _OPENSSL = "leave it out: kafkabuf uses the OpenSSL of Python's ssl module, with its defaults"
 _BROKER = "its host is the name that the client connects to, and its realm that of krb5.conf"
-_ASSERTION = "kafkabuf does not request tokens with assertions: give a callable that returns a token"
 _NO_REVOCATION = "leave it out: kafkabuf reads no revocation lists"
 _NO_PROXY = "leave it out: kafkabuf connects to brokers without a proxy"
 _AUTO_CREATE = "leave it out: the broker's auto.create.topics.enable decides, as with Java's producer"
@@ -144,8 +143,10 @@ _LIBRDKAFKA = {
     "request.required.acks": PeerName("acks"),
     "resolve_cb": PeerName("", _INSIDE),
     "sasl.mechanisms": PeerName("sasl.mechanism"),
-    "sasl.oauthbearer.assertion.jwt.template.file": PeerName(_TOKEN, _ASSERTION),
-    "sasl.oauthbearer.assertion.private.key.pem": PeerName(_TOKEN, _ASSERTION),
+    "sasl.oauthbearer.assertion.jwt.template.file": PeerName("sasl.oauthbearer.assertion.template.file"),
+    "sasl.oauthbearer.assertion.private.key.pem": PeerName(
+        "sasl.oauthbearer.assertion.private.key.file", "it names a file with the key"
+    ),
     "sasl.oauthbearer.client.id": PeerName("sasl.oauthbearer.client.credentials.client.id"),
     "sasl.oauthbearer.client.secret": PeerName("sasl.oauthbearer.client.credentials.client.secret"),
     "sasl.oauthbearer.config": PeerName(_TOKEN, "it is a callable that returns a token"),
@@ -153,7 +154,8 @@ _LIBRDKAFKA = {
         _TOKEN, "the callable returns a tuple: the token, its expiry in seconds or None, and a dict of the extensions"
     ),
     "sasl.oauthbearer.grant.type": PeerName(
-        "sasl.oauthbearer.token.endpoint.url", "the grant is always client_credentials"
+        "sasl.oauthbearer.jwt.retriever.class",
+        "JwtBearerJwtRetriever stands for jwt-bearer, the default for client_credentials",
     ),
     "sasl.oauthbearer.metadata.authentication.type": PeerName(
         _TOKEN, "give a callable that asks the cloud for the token; sasl.mechanism=AWS_MSK_IAM does so for MSK"

@@ -26,25 +26,10 @@ _JAVA_CLASS = "it names a Java class, which cannot run here"
 _LOGIN = f"{_JAVA_CLASS}: give sasl.username and sasl.password, or sasl.oauthbearer.token.provider"
 _SECURITY_API = "it chooses an implementation in Java's security API, and kafkabuf always uses OpenSSL"
 _BROKER_CHECKS = "brokers check tokens, and a client sends its token as it is"
-_ASSERTION = (
-    "kafkabuf does not request tokens with assertions: use sasl.oauthbearer.client.credentials.*, or give a callable "
-    "as sasl.oauthbearer.token.provider"
-)
 _OAUTH_CLASSES = "org.apache.kafka.common.security.oauthbearer"
 
 JAVA_ONLY = {
     "sasl.login.class": Refusal("class", None, _LOGIN),
-    "sasl.oauthbearer.assertion.algorithm": Refusal("string", "RS256", _ASSERTION),
-    "sasl.oauthbearer.assertion.claim.aud": Refusal("string", None, _ASSERTION),
-    "sasl.oauthbearer.assertion.claim.exp.seconds": Refusal("int", 300, _ASSERTION),
-    "sasl.oauthbearer.assertion.claim.iss": Refusal("string", None, _ASSERTION),
-    "sasl.oauthbearer.assertion.claim.jti.include": Refusal("boolean", False, _ASSERTION),
-    "sasl.oauthbearer.assertion.claim.nbf.seconds": Refusal("int", 60, _ASSERTION),
-    "sasl.oauthbearer.assertion.claim.sub": Refusal("string", None, _ASSERTION),
-    "sasl.oauthbearer.assertion.file": Refusal("string", None, _ASSERTION),
-    "sasl.oauthbearer.assertion.private.key.file": Refusal("string", None, _ASSERTION),
-    "sasl.oauthbearer.assertion.private.key.passphrase": Refusal("password", None, _ASSERTION),
-    "sasl.oauthbearer.assertion.template.file": Refusal("string", None, _ASSERTION),
     "sasl.oauthbearer.clock.skew.seconds": Refusal("int", 30, _BROKER_CHECKS),
     "sasl.oauthbearer.expected.audience": Refusal("list", None, _BROKER_CHECKS),
     "sasl.oauthbearer.expected.issuer": Refusal("string", None, _BROKER_CHECKS),
@@ -52,7 +37,6 @@ JAVA_ONLY = {
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": Refusal("long", 10000, _BROKER_CHECKS),
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": Refusal("long", 100, _BROKER_CHECKS),
     "sasl.oauthbearer.jwks.endpoint.url": Refusal("string", None, _BROKER_CHECKS),
-    "sasl.oauthbearer.jwt.retriever.class": Refusal("class", f"{_OAUTH_CLASSES}.DefaultJwtRetriever", _LOGIN),
     "sasl.oauthbearer.jwt.validator.class": Refusal("class", f"{_OAUTH_CLASSES}.DefaultJwtValidator", _BROKER_CHECKS),
     "sasl.oauthbearer.scope.claim.name": Refusal("string", "scope", _BROKER_CHECKS),
     "sasl.oauthbearer.sub.claim.name": Refusal("string", "sub", _BROKER_CHECKS),

@@ -7,7 +7,7 @@ from typing import Any
 from kafkabuf.config import values
 from kafkabuf.config.kinds import choice, flag, fraction, integer, long, secret, special, text, words
 from kafkabuf.config.secret import SecretStr
-from kafkabuf.java_names import CLIENT_HANDLERS, IAM_LOGIN_HANDLER, LOGIN_HANDLERS
+from kafkabuf.java_names import CLIENT_HANDLERS, DEFAULT_RETRIEVER, IAM_LOGIN_HANDLER, LOGIN_HANDLERS, RETRIEVERS
 
 
 def _store_type(content: str) -> Any:
@@ -119,10 +119,53 @@ class SecuritySettings:
         "A callable in place of an endpoint (not in Java). It returns a token, or a tuple of the token, its expiry in "
         "seconds since the epoch or null, and perhaps a map of SASL extensions.",
     )
-    sasl_oauthbearer_token_endpoint_url: str | None = text(None, "URL (https) from which to request tokens.")
+    sasl_oauthbearer_token_endpoint_url: str | None = text(
+        None,
+        "URL (https) from which to request tokens, through the proxy of the environment (https_proxy, no_proxy); or "
+        "file:///path of a file that has the token, a JWT.",
+    )
+    sasl_oauthbearer_jwt_retriever_class: str = special(
+        values.java_class(RETRIEVERS, DEFAULT_RETRIEVER),
+        DEFAULT_RETRIEVER,
+        "How to get a token: JwtBearerJwtRetriever exchanges an assertion for it (grant jwt-bearer, KIP-1139), "
+        "FileJwtRetriever reads a file, ClientCredentialsJwtRetriever has the client's secret or an assertion. "
+        "DefaultJwtRetriever chooses one of the latter two by the URL.",
+        valid="Kafka's four classes",
+    )
     sasl_oauthbearer_scope: str | None = text(None, "Scope of the requested token.")
     sasl_oauthbearer_client_credentials_client_id: str | None = text(None, "Client id at the token endpoint.")
     sasl_oauthbearer_client_credentials_client_secret: SecretStr | None = secret("Client secret at the token endpoint.")
+    sasl_oauthbearer_assertion_file: str | None = text(
+        None, "File that has an assertion, a JWT, which then no other setting of assertions changes; read each time."
+    )
+    sasl_oauthbearer_assertion_private_key_file: str | None = text(
+        None,
+        "File with the private key (PEM) that signs assertions, in place of the client secret (KIP-1258, KIP-1139); "
+        "needs `kafkabuf[oauth]`; read each time.",
+    )
+    sasl_oauthbearer_assertion_private_key_passphrase: SecretStr | None = secret(
+        "Password of that private key, if the key is encrypted."
+    )
+    sasl_oauthbearer_assertion_algorithm: str = choice(
+        "RS256", "How assertions are signed.", "ES256", "RS256", fold=str.upper
+    )
+    sasl_oauthbearer_assertion_claim_aud: str | None = text(None, "Claim aud (audience) of an assertion.")
+    sasl_oauthbearer_assertion_claim_iss: str | None = text(None, "Claim iss (issuer) of an assertion.")
+    sasl_oauthbearer_assertion_claim_sub: str | None = text(None, "Claim sub (subject) of an assertion.")
+    sasl_oauthbearer_assertion_claim_exp_seconds: int = integer(
+        300, "How long an assertion is valid (claim exp).", high=86_400
+    )
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int = integer(
+        60, "How long before its making an assertion is valid (claim nbf), for clocks that differ.", high=3600
+    )
+    sasl_oauthbearer_assertion_claim_jti_include: bool = flag(
+        False, "Give each assertion a unique claim jti, by which an identity provider notices a repetition."
+    )
+    sasl_oauthbearer_assertion_template_file: str | None = text(
+        None,
+        'File with further headers and claims of assertions, as JSON: {"header": {"kid": "..."}, "payload": {}}; read '
+        "each time.",
+    )
     sasl_oauthbearer_header_urlencode: bool = flag(
         False, "Percent-encode client id and secret in the header (RFC 6749, section 2.3.1)."
     )

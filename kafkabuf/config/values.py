@@ -124,13 +124,13 @@ def callable_only(value: object) -> object:
     raise ValueError("give the callable itself: kafkabuf imports nothing by name")
 
 
-def java_class(known: tuple[str, ...]) -> Callable[[object], object]:
-    """Accepts the names in `known`, and the empty string for no class."""
+def java_class(known: tuple[str, ...], default: str | None = None) -> Callable[[object], object]:
+    """Accepts the names in `known`, and the empty string or None for the default."""
 
     def check(value: object) -> object:
         name = unshaded(value) if isinstance(value, str) else value
         if name in (None, "", *known):
-            return name or None
+            return name or default
         raise ValueError(
             f"it names a Java class, which cannot run here: leave it out, or name {' or '.join(known)}; kafkabuf has "
             "sasl.username and sasl.password, and sasl.oauthbearer.token.provider"

@@ -1,31 +1,25 @@
-"""OAUTHBEARER (RFC 7628, KIP-255): tokens come from the user's callable, or from an endpoint by client credentials."""
+"""OAUTHBEARER (RFC 7628, KIP-255): tokens come from the user's callable, from an endpoint or from a file."""
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError, KafkaError, SaslAuthenticationError, printable
 from kafkabuf.network.background import BackgroundCall
-from kafkabuf.network.token_endpoint import EndpointConfig, TokenEndpoint
-
-if TYPE_CHECKING:
-    from kafkabuf.config.secret import SecretStr
+from kafkabuf.network.retrievers import RetrieverConfig, check_options, retriever
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: no character that could end the header with the token
 # RFC 7628: no character that could end a field of the message. `auth` is the name of the token's own field.
 _EXTENSION = re.compile(r"(?!auth=)[A-Za-z]+=[\x21-\x7e \t\r\n]+")
 _NO_EXTENSIONS: Mapping[str, str] = MappingProxyType({})
 _LONGEST_STATUS = 200
-# The content of the trust store tells its type.
-_JAAS_OPTIONS = {"clientId", "clientSecret", "scope"} | {
-    f"ssl.truststore.{name}" for name in ("location", "password", "type")
-}
 
 
 class Token(NamedTuple):
@@ -42,17 +36,11 @@ class Token(NamedTuple):
 TokenProvider = Callable[[], "Token | tuple[str, float | None] | tuple[str, float | None, Mapping[str, str]] | str"]
 
 
-class OAuthConfig(EndpointConfig, Protocol):
+class OAuthConfig(RetrieverConfig, Protocol):
     @property
     def sasl_oauthbearer_token_provider(self) -> TokenProvider | None: ...
     @property
     def sasl_oauthbearer_token_endpoint_url(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_client_credentials_client_id(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_client_credentials_client_secret(self) -> SecretStr | None: ...
-    @property
-    def sasl_oauthbearer_scope(self) -> str | None: ...
     @property
     def sasl_login_refresh_window_factor(self) -> float: ...
     @property
@@ -70,30 +58,28 @@ def mechanism(
 
     Raises ConfigError.
     """
-    provider = config.sasl_oauthbearer_token_provider
-    url = config.sasl_oauthbearer_token_endpoint_url
+    provider, url = config.sasl_oauthbearer_token_provider, config.sasl_oauthbearer_token_endpoint_url
     if (provider is None) == (url is None):
         raise ConfigError(
             "sasl.mechanism=OAUTHBEARER needs either sasl_oauthbearer_token_provider (a callable that returns a token) "
-            "or sasl.oauthbearer.token.endpoint.url with client credentials"
+            "or sasl.oauthbearer.token.endpoint.url with credentials"
         )
-    if unknown := options.keys() - _JAAS_OPTIONS:
-        raise ConfigError(f"sasl.jaas.config: options not supported: {', '.join(sorted(unknown))}")
+    check_options(options)
     if provider is None:
-        secret = config.sasl_oauthbearer_client_credentials_client_secret
         assert url is not None
-        endpoint = TokenEndpoint(
-            url,
-            config.sasl_oauthbearer_client_credentials_client_id or options.get("clientId"),
-            options.get("clientSecret") if secret is None else secret.get_secret_value(),
-            config.sasl_oauthbearer_scope or options.get("scope"),
-            config,
-            trusted=options.get("ssl.truststore.location"),
-            trusted_password=options.get("ssl.truststore.password"),
-            random=random,
-        )
-        return OAuthBearer(endpoint.fetch, config, clock, random)
+        provider = retriever(url, config, options, clock, random)
     return OAuthBearer(provider, config, clock, random)
+
+
+class _Kept(NamedTuple):
+    """A token and when to renew it: by the wall clock, as its expiry, and by the monotonic clock.
+
+    A wall clock that is set back would let a token look fresh after its expiry.
+    """
+
+    token: Token
+    renewal: float
+    monotonic_renewal: float
 
 
 class OAuthBearer:
@@ -108,8 +94,8 @@ class OAuthBearer:
         self._config = config
         self._clock = clock
         self._random = random
-        # A token and when to renew it. Threads replace the pair as a whole, so that no thread waits for a renewal.
-        self._kept: tuple[Token, float] | None = None
+        # Threads replace it as a whole, so that no thread waits for a renewal.
+        self._kept: _Kept | None = None
         # Thread: Sender. The newest call of the provider. All connections that need a token share it, and each gives up
         # after its own time-out. If each started a thread, a provider that hangs would cause ever more threads.
         self._attempt: BackgroundCall[Token] | None = None
@@ -123,7 +109,9 @@ class OAuthBearer:
     @property
     def fresh(self) -> bool:
         kept = self._kept
-        return kept is not None and self._clock.time_ms() / 1000 < kept[1]
+        if kept is None:
+            return False
+        return self._clock.time_ms() / 1000 < kept.renewal and self._clock.monotonic() < kept.monotonic_renewal
 
     def attempt(self, on_done: Callable[[], None]) -> BackgroundCall[Token]:
         """Thread: Sender. The fetch of a token that is under way, or a new fetch."""
@@ -134,10 +122,11 @@ class OAuthBearer:
     def token(self) -> Token:
         """The token to use. Any thread; takes as long as the provider. Raises SaslAuthenticationError, KafkaError."""
         kept = self._kept
-        if kept is None or self._clock.time_ms() / 1000 >= kept[1]:
+        if kept is None or not self.fresh:
             token = _checked(self._provided())
-            kept = self._kept = token, self._renewal(token)
-        return kept[0]
+            renewal, now = self._renewal(token), self._clock.time_ms() / 1000
+            kept = self._kept = _Kept(token, renewal, self._clock.monotonic() + renewal - now)
+        return kept.token
 
     def _provided(self) -> object:
         try:
@@ -151,7 +140,7 @@ class OAuthBearer:
     def drop(self, token: str) -> None:
         """Forget a token that the broker refused: the next connection gets another token."""
         kept = self._kept
-        if kept is not None and kept[0].value == token:
+        if kept is not None and kept.token.value == token:
             self._kept = None
 
     def _renewal(self, token: Token) -> float:
@@ -238,14 +227,14 @@ def _expiry_in(token: str) -> float | None:
     """The claim `exp` of a JWT; None if the token has none. The client does not verify the JWT: the broker does."""
     try:
         payload = token.split(".")[1]
-        expires_at = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"]
-        return float(expires_at)
-    except (IndexError, KeyError, TypeError, ValueError):
+        expires_at = float(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None
+    return expires_at if math.isfinite(expires_at) else None
 
 
 def _status_in(challenge: bytes) -> str:
     try:
         return printable(str(json.loads(challenge)["status"]), _LONGEST_STATUS)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return "no reason given"

@@ -1,26 +1,34 @@
-"""The client-credentials grant (RFC 6749, 4.4) over https, in a form that an attacker cannot redirect.
+"""An OAuth token endpoint (RFC 6749, 3.2) over https, asked in a form that an attacker cannot redirect.
 
-It uses no other scheme, no redirect and no proxy of the environment. It bounds the response's body. No error shows the
-secret or the token.
+It uses no other scheme and no redirect. A proxy of the environment carries TLS and sees no secret. The response's body
+and its time are bounded. No error shows the secret or the token.
 """
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
+import math
+import re
+import socket
 import ssl
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from kafkabuf.backoff import ExponentialBackoff
+from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError, NetworkError, SaslAuthenticationError, printable
-from kafkabuf.network import tls
+from kafkabuf.network import http_proxy, tls
 
 LARGEST_BODY = 1024 * 1024
 DEFAULT_TIMEOUT = 10.0
+
+_ERROR_CODE = re.compile(r"[a-z_]{1,60}")
+
+# Makes the fields of a request's form, and further headers. Each request calls it, so that no assertion is sent twice.
+Grant = Callable[[], tuple[Mapping[str, str], Mapping[str, str]]]
 
 
 def is_retriable(status: int) -> bool:
@@ -29,8 +37,6 @@ def is_retriable(status: int) -> bool:
 
 
 class EndpointConfig(Protocol):
-    @property
-    def sasl_oauthbearer_header_urlencode(self) -> bool: ...
     @property
     def sasl_login_connect_timeout_ms(self) -> int | None: ...
     @property
@@ -59,7 +65,7 @@ class _DeadlineSocket(ssl.SSLSocket):
 
 
 class TokenEndpoint:
-    """The endpoint that issues tokens. Raises ConfigError for a URL that is not https, or for missing credentials.
+    """The endpoint that issues tokens. Raises ConfigError for a URL that is not https, or for a proxy of no use.
 
     `trusted`: a trust store (PEM, JKS or PKCS12) that replaces the system's CAs.
     """
@@ -67,33 +73,18 @@ class TokenEndpoint:
     def __init__(
         self,
         url: str,
-        client_id: str | None,
-        client_secret: str | None,
-        scope: str | None,
+        grant: Grant,
         config: EndpointConfig,
         *,
         trusted: str | None,
         trusted_password: str | None = None,
+        clock: Clock,
         random: Callable[[], float],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme != "https" or not parts.hostname or parts.username is not None:
-            raise ConfigError(
-                "sasl.oauthbearer.token.endpoint.url must be https://host[:port]/path without a user name: the client "
-                "sends a secret there"
-            )
-        if not client_id or not client_secret:
-            raise ConfigError(
-                "sasl.oauthbearer.token.endpoint.url needs sasl.oauthbearer.client.credentials.client.id and "
-                ".client.secret"
-            )
-        self._host, self._port = parts.hostname, parts.port or 443
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._body = urllib.parse.urlencode({"grant_type": "client_credentials"} | ({"scope": scope} if scope else {}))
-        if config.sasl_oauthbearer_header_urlencode:
-            client_id, client_secret = urllib.parse.quote_plus(client_id), urllib.parse.quote_plus(client_secret)
-        self._authorization = "Basic " + base64.b64encode(f"{client_id}:{client_secret}".encode()).decode()
+        self._host, self._port, self._path = _parts(url)
+        self._proxy = http_proxy.of_environment("https", self._host)
+        self._grant = grant
         self._context = ssl.create_default_context() if trusted is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         if trusted is not None:
@@ -104,6 +95,7 @@ class TokenEndpoint:
         longest = config.sasl_login_retry_backoff_max_ms
         self._backoff = ExponentialBackoff(config.sasl_login_retry_backoff_ms, longest, random)
         self._patience = longest / 1000  # bounds all waits together, as in Java
+        self._clock = clock
         self._sleep = sleep
 
     def fetch(self) -> tuple[str, float | None]:
@@ -120,26 +112,19 @@ class TokenEndpoint:
                 pause = self._backoff.delay(failures)
                 failures += 1
                 waited += pause
-                if waited > self._patience:
+                if pause <= 0.0 or waited > self._patience:  # a back-off of 0 means no retry, as in Java
                     raise
                 self._sleep(pause)
 
     def _request_token(self) -> tuple[str, float | None]:
-        connection = http.client.HTTPSConnection(
-            self._host, self._port, timeout=self._connect_timeout, context=self._context
-        )
+        form, more_headers = self._grant()
+        connection = http.client.HTTPSConnection(self._host, self._port, context=self._context)
         try:
-            connection.connect()
-            sock = connection.sock
-            assert isinstance(sock, _DeadlineSocket)
+            connection.sock = sock = self._connected()
             sock.settimeout(self._read_timeout)
             sock.deadline = time.monotonic() + self._read_timeout
-            headers = {
-                "Authorization": self._authorization,
-                "Content-Type": "application/x-www-form-urlencoded",
-                "Accept": "application/json",
-            }
-            connection.request("POST", self._path, self._body, headers)
+            headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+            connection.request("POST", self._path, urllib.parse.urlencode(form), headers | dict(more_headers))
             with connection.getresponse() as response:
                 body = response.read(LARGEST_BODY + 1)
         except ssl.SSLCertVerificationError as error:
@@ -151,20 +136,35 @@ class TokenEndpoint:
             connection.close()
         return self._token_in(response.status, body)
 
+    def _connected(self) -> _DeadlineSocket:
+        plain = (
+            socket.create_connection((self._host, self._port), self._connect_timeout)
+            if self._proxy is None
+            else http_proxy.tunnel(self._proxy, self._host, self._port, self._connect_timeout)
+        )
+        plain.settimeout(self._connect_timeout)  # of the whole handshake
+        with plain:  # wrap_socket detaches it
+            sock = self._context.wrap_socket(plain, server_hostname=self._host)
+        assert isinstance(sock, _DeadlineSocket)
+        return sock
+
     def _token_in(self, status: int, body: bytes) -> tuple[str, float | None]:
         if is_retriable(status):
             raise NetworkError(f"token endpoint {self._host} answered with status {status}")
-        if status != 200:
-            raise self._refused(f"answered with status {status} (redirects are not followed); check the credentials")
+        if status not in (200, 201):
+            raise self._refused(
+                f"answered with status {status}{_reason_in(body)} (redirects are not followed); check the credentials"
+            )
         if len(body) > LARGEST_BODY:
             raise self._refused(f"answered with more than {LARGEST_BODY} bytes")
         try:
             answer: Any = json.loads(body)
-            token = answer["access_token"]
-            lifetime = answer.get("expires_in")
-            return str(token), None if lifetime is None else time.time() + float(lifetime)
+            # As in Java: an identity provider may give its JWT as id_token.
+            token = answer.get("access_token") or answer["id_token"]
+            lifetime = _lifetime(answer.get("expires_in"))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise self._refused("answered with something that is not JSON with an access_token") from None
+        return str(token), None if lifetime is None else self._clock.time_ms() / 1000 + lifetime
 
     def _refused(self, what: str) -> SaslAuthenticationError:
         return SaslAuthenticationError(f"token endpoint {self._host} {what}")
@@ -172,3 +172,36 @@ class TokenEndpoint:
 
 def _seconds(milliseconds: int | None) -> float:
     return DEFAULT_TIMEOUT if milliseconds is None else milliseconds / 1000
+
+
+def _parts(url: str) -> tuple[str, int, str]:
+    """Host, port, and path with query. Raises ConfigError, whose text does not show the URL."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port or 443
+    except ValueError:
+        parts, port = urllib.parse.urlsplit(""), 0
+    if parts.scheme != "https" or not parts.hostname or parts.username is not None:
+        raise ConfigError(
+            "sasl.oauthbearer.token.endpoint.url must be https://host[:port]/path without a user name, because the "
+            "client sends a secret there, or file:///path of a file with a JWT"
+        )
+    return parts.hostname, port, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _lifetime(value: Any) -> float | None:
+    """`expires_in` in seconds; None for a value of no use: the token's own expiry decides then."""
+    try:
+        seconds = float(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return seconds if math.isfinite(seconds) and seconds > 0 else None
+
+
+def _reason_in(body: bytes) -> str:
+    """The `error` of an error's response (RFC 6749, 5.2): a word such as invalid_client, which contains no secret."""
+    try:
+        found = json.loads(body[:LARGEST_BODY])["error"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return f" ({found})" if isinstance(found, str) and _ERROR_CODE.fullmatch(found) else ""

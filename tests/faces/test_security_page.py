@@ -67,6 +67,12 @@ def test_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Checked.opened == ["SCRAM-SHA-256", "GSSAPI", "GSSAPI", "OAUTHBEARER", "OAUTHBEARER"]
 
 
+def test_properties_are_settings() -> None:
+    (properties,) = blocks("properties")
+    lines = dict(line.split("=", 1) for line in properties.splitlines())
+    assert ProducerConfig({"bootstrap.servers": "kafka1.example.com:9093", **lines}).sasl_mechanism == "OAUTHBEARER"
+
+
 def test_errors_of_the_table_are_those_of_the_code() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "kafkabuf").rglob("*.py"))
     code = re.sub(r'"\s*\n\s*f?"', "", sources)  # adjacent literals are one text

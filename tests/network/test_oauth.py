@@ -1,29 +1,22 @@
-"""OAUTHBEARER: tokens from a callable of the user, and from an endpoint that may be hostile."""
+"""OAUTHBEARER: tokens from a callable of the user, and when they are renewed."""
 
 from __future__ import annotations
 
 import base64
-import contextlib
-import http.server
 import json
-import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from kafkabuf.clock import ManualClock
-from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SaslAuthenticationError
+from kafkabuf.errors import SaslAuthenticationError
 from kafkabuf.network import oauth
 from kafkabuf.network.oauth import OAuthBearer
-from tests.network.certificates import Authority
-from tests.network.java_stores import jks_store
-from tests.network.security_support import SecureBroker, failure, secured, server_context
+from tests.network.security_support import SecureBroker, failure, secured
 from tests.network.support import PATIENCE, config_for
 
 SECRET = "sentinel-secret"
@@ -237,173 +230,48 @@ def test_expiry_of_a_jwt_determines_its_renewal() -> None:
         source.token()
 
 
-# ---- tokens of an endpoint -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("claims", [{"exp": 10**400}, {"exp": float("inf")}, {"exp": None}, [], "x", {}])
+def test_token_without_a_useful_expiry_serves_one_connection(claims: Any) -> None:
+    asked: list[int] = []
+
+    def provider() -> str:
+        asked.append(1)
+        return jwt(claims)
+
+    source = bearer(ManualClock(), provider)
+    source.token()
+    source.token()
+    assert len(asked) == 2
 
 
-class Endpoint:
-    """An https server with the test's responses: (status, headers, body) for each request in turn."""
-
-    def __init__(self, context: ssl.SSLContext, answers: list[tuple[int, dict[str, str], bytes]]) -> None:
-        self.requests: list[tuple[str, dict[str, str], bytes]] = []
-        self.drips: threading.Event | None = None  # until this is set, the body is sent byte by byte, slowly
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.requests.append((self.path, dict(self.headers), body))
-                status, headers, answer = answers[min(len(outer.requests), len(answers)) - 1]
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                with contextlib.suppress(OSError):
-                    for byte in answer if outer.drips is not None else b"":
-                        self.wfile.write(bytes([byte]))
-                        assert outer.drips is not None
-                        outer.drips.wait(0.02)
-                    if outer.drips is None:
-                        self.wfile.write(answer)
-
-            def log_message(self, *arguments: object) -> None:
-                pass
-
-        class Server(http.server.ThreadingHTTPServer):
-            def handle_error(self, *arguments: object) -> None:
-                pass  # clients that do not trust this server
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
-        self.url = f"https://localhost:{self._server.server_address[1]}/token?a=b"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(PATIENCE)
+def jwt(claims: Any) -> str:
+    return "h." + base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode() + ".s"
 
 
-@pytest.fixture(scope="module")
-def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("certificates"))
+def test_clock_that_is_set_back_keeps_no_token_beyond_its_life() -> None:
+    clock = ManualClock()
+    asked: list[int] = []
+
+    def provider() -> tuple[str, float]:
+        asked.append(1)
+        return TOKEN, clock.time_ms() / 1000 + 1000
+
+    source = bearer(clock, provider)
+    source.token()
+    clock._wall_ms -= 365 * 86_400_000
+    clock.advance(699)
+    assert source.fresh
+    clock.advance(2)
+    assert not source.fresh
+    source.token()
+    assert len(asked) == 2
 
 
-GOOD: tuple[int, dict[str, str], bytes] = (200, {}, json.dumps({"access_token": TOKEN, "expires_in": 3600}).encode())
-
-
-@contextlib.contextmanager
-def endpoint(
-    ca: Authority,
-    *answers: Any,
-    trusted: Path | None = None,
-    read_timeout_ms: int = 10_000,
-    jaas: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[tuple[Endpoint, OAuthBearer]]:
-    server = Endpoint(server_context(ca.issue("idp", "DNS:localhost")), list(answers))
-    config = config_for(
-        **OAUTH,
-        sasl_oauthbearer_token_endpoint_url=server.url,
-        sasl_oauthbearer_client_credentials_client_id="me",
-        sasl_oauthbearer_client_credentials_client_secret=SECRET,
-        sasl_oauthbearer_scope="kafka write",
-        sasl_login_retry_backoff_ms=1,
-        sasl_login_retry_backoff_max_ms=50,
-        sasl_login_read_timeout_ms=read_timeout_ms,
-    )
-    options = {"ssl.truststore.location": str(trusted or ca.certificate), **jaas}
-    try:
-        yield server, oauth.mechanism(config, options, ManualClock(wall_ms=int(time.time() * 1000)), lambda: 0.5)
-    finally:
-        server.close()
-
-
-def test_client_credentials_give_a_token(ca: Authority) -> None:
-    with endpoint(ca, GOOD) as (server, source):
-        assert source.token().value == source.token().value == TOKEN
-    ((path, headers, body),) = server.requests
-    assert path == "/token?a=b"
-    assert headers["Authorization"] == "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()
-    assert body == b"grant_type=client_credentials&scope=kafka+write"
-
-
-def test_endpoint_is_trusted_by_a_jks_store(ca: Authority, tmp_path: Path) -> None:
-    store = tmp_path / "ca.jks"
-    store.write_bytes(jks_store({}, [ssl.PEM_cert_to_DER_cert(ca.certificate.read_text())], "changeit"))
-    jaas = {"ssl.truststore.password": "changeit", "ssl.truststore.type": "JKS"}
-    with endpoint(ca, GOOD, trusted=store, jaas=jaas) as (_, source):
-        assert source.token().value == TOKEN
-
-
-def test_retriable_errors_of_the_endpoint_are_retried(ca: Authority) -> None:
-    with endpoint(ca, (503, {}, b""), (429, {}, b""), GOOD) as (server, source):
-        assert source.token().value == TOKEN
-        assert len(server.requests) == 3
-    with endpoint(ca, (503, {}, b"")) as (server, source):
-        with pytest.raises(NetworkError, match="503"):
-            source.token()
-        assert len(server.requests) > 3
-
-
-def test_read_time_out_bounds_the_whole_response_of_a_slow_endpoint(ca: Authority) -> None:
-    with endpoint(ca, GOOD, read_timeout_ms=100) as (server, source):
-        server.drips = threading.Event()
-        token_endpoint = source._provider.__self__  # type: ignore[attr-defined]
-        token_endpoint._patience = 0.0  # one attempt
-        with pytest.raises(NetworkError, match=r"not complete within sasl\.login\.read\.timeout\.ms"):
-            source.token()
-        server.drips.set()
-        assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize(
-    ("response", "reason"),
-    [
-        ((401, {}, b'{"error":"invalid_client"}'), "status 401"),
-        ((302, {"Location": "https://localhost:1/"}, b""), "redirects"),
-        ((307, {"Location": "http://127.0.0.1:1/"}, b""), "redirects"),
-        ((200, {}, b"x" * (1024 * 1024 + 1)), "more than 1048576 bytes"),
-        ((200, {}, b"nonsense"), "not JSON"),
-        ((200, {}, b"[]"), "not JSON"),
-        ((200, {}, b'{"expires_in": 5}'), "not JSON"),
-        ((200, {}, b'{"access_token": "two words"}'), "token provider must return"),
-    ],
-)
-def test_bad_response_of_an_endpoint_is_refused_and_not_retried(ca: Authority, response: Any, reason: str) -> None:
-    with endpoint(ca, response) as (server, source):
-        with pytest.raises(SaslAuthenticationError, match=reason) as caught:
-            source.token()
-        assert len(server.requests) == 1
-        assert SECRET not in str(caught.value)
-
-
-def test_endpoint_without_a_trusted_certificate_gets_no_secret(ca: Authority, tmp_path: Path) -> None:
-    with endpoint(ca, GOOD, trusted=Authority(tmp_path, "other").certificate) as (server, source):
-        with pytest.raises(SaslAuthenticationError, match="not trusted"):
-            source.token()
-        assert server.requests == []
-
-
-@pytest.mark.parametrize("url", ["http://idp/token", "file:///etc/passwd", "https:///token", "https://u:p@idp/", "idp"])
-def test_endpoint_url_without_https_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match="https://") as caught:
-        oauth.mechanism(
-            config_for(
-                **OAUTH,
-                sasl_oauthbearer_token_endpoint_url=url,
-                sasl_oauthbearer_client_credentials_client_id="me",
-                sasl_oauthbearer_client_credentials_client_secret=SECRET,
-            ),
-            {},
-            ManualClock(),
-            lambda: 0.5,
-        )
-    assert SECRET not in str(caught.value)
-
-
-def test_endpoint_needs_credentials_and_does_not_show_them() -> None:
-    config = config_for(**OAUTH, sasl_oauthbearer_token_endpoint_url="https://idp/token")
-    with pytest.raises(KafkaError, match="client"):
-        oauth.mechanism(config, {}, ManualClock(), lambda: 0.5)
-    source = oauth.mechanism(config, {"clientId": "me", "clientSecret": SECRET}, ManualClock(), lambda: 0.5)
-    assert SECRET not in repr(source) + repr(vars(source))
+def test_clock_that_is_set_forward_renews_the_token() -> None:
+    clock = ManualClock()
+    source = bearer(clock, lambda: (TOKEN, clock.time_ms() / 1000 + 1000))
+    source.token()
+    clock._wall_ms += 701_000
+    assert not source.fresh
+    assert source.token().value == TOKEN
+    assert source.fresh

@@ -12,14 +12,14 @@ import os
 import socket
 import ssl
 import threading
-import urllib.request
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, NoReturn, Protocol, TypeVar
 
-from kafkabuf.config.schema_registry import Address, parse_url
+from kafkabuf.config.schema_registry import Address
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError, printable
 from kafkabuf.formats.registry.closing import Closing
+from kafkabuf.network import http_proxy
 from kafkabuf.network.background import BackgroundCall
 
 LARGEST_BODY = 16 * 1024 * 1024
@@ -177,28 +177,14 @@ def _connection(
     address, headers = request.address, dict(request.headers)
     path = address.path + request.path
     timeout = min(settings.http_connect_timeout_ms / 1000, seconds)
-    proxy = settings.proxy or _proxy_of_environment(address)
+    proxy = settings.proxy or http_proxy.of_environment(address.scheme, address.host)
     hop = proxy or address
     if address.scheme == "https":
         secure = http.client.HTTPSConnection(hop.host, hop.port, timeout=timeout, context=tls_context(settings))
         if proxy is not None:
-            user = {"Proxy-Authorization": basic(proxy.user.get_secret_value())} if proxy.user else {}
-            secure.set_tunnel(address.host, address.port, user)
+            secure.set_tunnel(address.host, address.port, http_proxy.authorization(proxy))
         return secure, path, headers
     if proxy is not None:
         path = f"{address}{request.path}"
-        if proxy.user is not None:
-            headers["Proxy-Authorization"] = basic(proxy.user.get_secret_value())
+        headers |= http_proxy.authorization(proxy)
     return http.client.HTTPConnection(hop.host, hop.port, timeout=timeout), path, headers
-
-
-def _proxy_of_environment(address: Address) -> Address | None:
-    if urllib.request.proxy_bypass(address.host):
-        return None
-    url = urllib.request.getproxies().get(address.scheme)
-    if not url:
-        return None
-    try:
-        return parse_url(url if "://" in url else f"http://{url}", "http")
-    except ValueError as error:
-        raise ConfigError(f"the environment's proxy for {address.scheme}: {error}") from None
