@@ -21,6 +21,7 @@ from kafkabuf.extras import install
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from kafkabuf.cli.demo_formats import StructFormat
     from kafkabuf.cli.demo_spark import Expected
     from kafkabuf.cli.demo_verify import Tally, Topic
 
@@ -82,17 +83,18 @@ class Times:
     "--format",
     default="json",
     show_default=True,
-    type=click.Choice(["json", "avro"]),
-    help="What becomes of a row: Spark writes JSON, or the sink's valueFormat writes Avro.",
+    type=click.Choice(["json", "avro", "protobuf"]),
+    help="What becomes of a row: Spark writes JSON, or the sink's valueFormat writes Avro or Protobuf.",
 )
 @click.option("--master", default="local[2]", show_default=True, help="Spark master.")
 def demo(**options: object) -> None:
     """Write a table with Spark through kafkabuf, read it back with confluent-kafka, and compare.
 
-    Every row becomes JSON or Avro with its number as the first field, "_row". The demo compares the count, the order of
-    each Spark task's rows within every partition, the partition of every key (murmur2, as in Java's producer), and a
-    checksum over keys, values and timestamps, which Spark computes too. For Avro, the encoder of the sink makes the
-    values of Spark's checksum. The topic stays. The exit status is 1 if anything does not match.
+    Every row becomes JSON, Avro or Protobuf with its number as the first field, "_row". The demo compares the count,
+    the order of each Spark task's rows within every partition, the partition of every key (murmur2, as in Java's
+    producer), and a checksum over keys, values and timestamps, which Spark computes too. For Avro and Protobuf, the
+    encoder of the sink makes the values of Spark's checksum. The topic stays. The exit status is 1 if anything does not
+    match.
     """
     settings = Settings(**options)  # type: ignore[arg-type]  # click has checked the types
     console = Console()
@@ -112,8 +114,8 @@ def demo(**options: object) -> None:
 
 
 def _run(settings: Settings, scratch: Path, console: Console) -> bool:
-    from kafkabuf.cli import demo_spark
-    from kafkabuf.cli.demo_verify import ROW_FIELD, Tally, Topic, avro_row, check_reachable, json_row
+    from kafkabuf.cli import demo_formats, demo_spark
+    from kafkabuf.cli.demo_verify import ROW_FIELD, Tally, Topic, check_reachable, json_row
 
     built_in = settings.input is None
     path = settings.input or demo_spark.flights(scratch)
@@ -135,17 +137,17 @@ def _run(settings: Settings, scratch: Path, console: Console) -> bool:
             as_json = settings.format == "json"
             records = demo_spark.to_records(frame, key, timestamp, as_json=as_json).persist()
             stack.callback(records.unpersist)
-            schema = None if as_json else demo_spark.avro_schema(records)
-            expected = demo_spark.expected(records if schema is None else demo_spark.encoded(records, schema))
-        row = json_row if schema is None else avro_row
+            made = None if as_json else demo_formats.struct_format(settings.format, records, scratch)
+            expected = demo_spark.expected(records if made is None else made.encoded(records))
+        row = json_row if made is None else made.row
         # The topic is created only now: an input that Spark cannot read leaves no topic behind.
         topic = stack.enter_context(closing(Topic(servers, settings.topic, settings.partitions, row)))
         with _step(progress, "Starting Spark's Python workers"), _timed(times, "workers"):
             # No row passes, but each task starts its Python worker. That takes seconds, once in an application.
-            nothing = records.where("length(value) < 0" if schema is None else f"value.{ROW_FIELD} < 0")
-            _write(nothing, servers, topic.name, schema)
+            nothing = records.where("length(value) < 0" if made is None else f"value.{ROW_FIELD} < 0")
+            _write(nothing, servers, topic.name, made)
         with _timed(times, "write"), _following(progress, topic, expected.rows):
-            _write(records, servers, topic.name, schema)
+            _write(records, servers, topic.name, made)
         tally = Tally(topic.partitions)
         with _timed(times, "read"):
             _read_back(progress, topic, tally, expected.rows, timestamp is not None)
@@ -163,10 +165,10 @@ def _embedded(brokers: int) -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def _write(records: DataFrame, servers: str, topic: str, schema: str | None) -> None:
+def _write(records: DataFrame, servers: str, topic: str, made: StructFormat | None) -> None:
     writer = records.write.format("kafkabuf").option("kafka.bootstrap.servers", servers).option("topic", topic)
-    if schema is not None:
-        writer = writer.option("valueFormat", "avro").option("valueSchema", schema)
+    if made is not None:
+        writer = writer.options(**made.options)
     writer.mode("append").save()
 
 

@@ -10,31 +10,19 @@ import signal
 import subprocess
 import sys
 import threading
-import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from click import ClickException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BinaryType,
-    DateType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
 from kafkabuf.cli.demo_verify import ROW_FIELD
 from kafkabuf.extras import install
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 JAVA_NEEDED = 17
 # The columns of flights.csv, whose missing values are NA. To infer the types, Spark would read the file once more.
@@ -183,36 +171,6 @@ def to_records(frame: DataFrame, key: str | None, timestamp: str | None, *, as_j
     if timestamp is not None:
         columns.append(_instant(frame, timestamp).alias("timestamp"))
     return frame.select(columns)
-
-
-def avro_schema(records: DataFrame) -> str:
-    """The Avro schema of the structs in `value`."""
-    from kafkabuf.formats import Avro
-    from kafkabuf.spark.format_options import arrow_schema
-
-    kind = records.schema["value"].dataType
-    assert isinstance(kind, StructType)
-    return Avro().schema_for(arrow_schema(kind))
-
-
-def encoded(records: DataFrame, schema: str) -> DataFrame:
-    """The records with values of bytes: Spark's Python workers encode the structs, without the sink."""
-
-    def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        from kafkabuf.formats import Avro
-
-        for batch in batches:
-            rows = pa.RecordBatch.from_struct_array(batch.column("value"))
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            yield pa.RecordBatch.from_pydict(columns | {"value": pa.array(Avro(schema).encode(rows), pa.binary())})
-
-    fields = [StructField("value", BinaryType()), *(field for field in records.schema if field.name != "value")]
-    with warnings.catch_warnings():
-        # PySpark looks for pandas here, and warns of its version; but Arrow data does not meet it.
-        warnings.simplefilter("ignore", FutureWarning)
-        return records.mapInArrow(encode, StructType(fields))
 
 
 def _instant(frame: DataFrame, name: str) -> Column:

@@ -28,11 +28,22 @@ def json_row(value: bytes) -> int:
 
 def avro_row(value: bytes) -> int:
     """The number of the row at the beginning of its Avro bytes, a zigzag varint; -1 where there is none."""
-    zigzag = 0
-    for place, byte in enumerate(value[:10]):
-        zigzag |= (byte & 0x7F) << 7 * place
+    zigzag = _varint(value)
+    return -1 if zigzag & 1 else zigzag >> 1
+
+
+def protobuf_row(value: bytes) -> int:
+    """The number of the row in the first field of a message, whose tag is 8; -1 where there is none."""
+    return _varint(value[1:]) if value[:1] == b"\b" else -1
+
+
+def _varint(encoded: bytes) -> int:
+    """The number at the beginning; -1 where it does not end within ten bytes."""
+    number = 0
+    for place, byte in enumerate(encoded[:10]):
+        number |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
-            return zigzag >> 1 if not zigzag & 1 else -1
+            return number
     return -1
 
 

@@ -13,17 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kafka
+import pyarrow as pa
 import pytest
 from click import ClickException
 from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient, ConfigResource
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.message_factory import GetMessages
+from google.protobuf.wrappers_pb2 import UInt64Value
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner import murmur2
 from pyspark.sql import functions as F
 
-from kafkabuf.cli import demo_spark, main
-from kafkabuf.cli.demo_verify import Record, Tally, Topic, avro_row, digest, partition_of
+from kafkabuf.cli import demo_formats, demo_spark, main
+from kafkabuf.cli.demo_verify import Record, Tally, Topic, avro_row, digest, partition_of, protobuf_row
+from kafkabuf.formats import Protobuf
 from tests.formats.avro_support import written
 
 if TYPE_CHECKING:
@@ -144,8 +149,9 @@ def test_demo_verifies_the_records_that_it_wrote(spark: SparkSession) -> None:
     assert re.search(r"verified +yes: count, order, partitions, checksum", result.output)
 
 
-def test_demo_verifies_records_in_avro(spark: SparkSession) -> None:
-    result = invoke(spark, "--rows", "3000", "--format", "avro", "--brokers", "1")
+@pytest.mark.parametrize("format", ["avro", "protobuf"])
+def test_demo_verifies_records_that_the_sink_has_encoded(spark: SparkSession, format: str) -> None:
+    result = invoke(spark, "--rows", "3000", "--format", format, "--brokers", "1")
     assert result.exit_code == 0, result.output
     assert re.search(r"verified +yes: count, order, partitions, checksum", result.output)
 
@@ -155,6 +161,38 @@ def test_number_of_a_row_is_read_from_avro(number: int) -> None:
     encoded = written("long", number)
     assert avro_row(encoded + b"rest") == number
     assert avro_row(encoded[:-1]) == avro_row(written("long", -number - 1)) == avro_row(b"\xff" * 11) == -1
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_number_of_a_row_is_read_from_protobuf(number: int) -> None:
+    encoded = UInt64Value(value=number).SerializeToString() or b"\b\0"
+    assert protobuf_row(encoded + b"rest") == number
+    assert protobuf_row(encoded[:-1]) == protobuf_row(b"\x10\0") == protobuf_row(b"") == -1
+
+
+def test_demo_s_message_has_the_values_of_each_column(spark: SparkSession) -> None:
+    frame = spark.sql(
+        "select 0L as _row, true as b, 7 as i, 0.5D as d, 'x' as s, X'01' as raw, date'2024-06-10' as day, "
+        "timestamp'2024-06-10 01:02:03.5' as at, array(struct(1 as a)) as items, cast(null as string) as missing"
+    )
+    kind = frame.schema
+    descriptors = FileDescriptorSet.FromString(demo_formats.descriptor_set(kind))
+    message = GetMessages(descriptors.file)["Row"]
+    rows = pa.Table.from_batches(frame.toArrow().to_batches())
+    made = message.FromString(Protobuf.from_descriptor_set(descriptors.SerializeToString(), "Row").encode(rows)[0])
+    assert (made._row, made.b, made.i, made.d, made.s, made.raw) == (0, True, 7, 0.5, "x", b"\x01")
+    assert (made.day.year, made.day.month, made.day.day, made.at.nanos) == (2024, 6, 10, 500_000_000)
+    assert [item.a for item in made.items] == [1]
+    assert made.HasField("_row")
+    assert not made.HasField("missing")
+
+
+@pytest.mark.parametrize(
+    ("column", "message"), [("1.5BD as n", "column 'n' is of type decimal"), ("1 as `a b`", "column 'a b'")]
+)
+def test_demo_names_the_column_that_protobuf_cannot_have(spark: SparkSession, column: str, message: str) -> None:
+    with pytest.raises(ClickException, match=message):
+        demo_formats.descriptor_set(spark.sql(f"select {column}").schema)
 
 
 def test_demo_fails_if_a_byte_was_changed_on_the_way(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
