@@ -101,7 +101,7 @@ class HeaderReader(Noting):
         self.journal.append((self.name, metadata.offset, headers))
 
 
-def test_interceptor_that_asks_for_headers_gets_those_of_the_record() -> None:  # Kafka: KIP-512
+def test_interceptor_that_asks_for_headers_gets_those_of_the_record() -> None:  # KIP-512
     journal: list[Any] = []
     reader = HeaderReader("1", journal)
     rig = Rig(interceptor_classes=[reader, Noting("2", journal)], value_serializer="string")
