@@ -12,7 +12,7 @@ from pathlib import Path
 
 MARKERS = "not kafka and not spark and not processes and not slow"
 # Folders whose tests start a JVM, or are about the tree.
-OTHER_FOLDERS = ("conformance", "house", "real", "spark")
+OTHER_FOLDERS = ("conformance", "house", "pages", "real", "spark")
 OTHER_FILES = {
     "tests/faces/test_cli.py": "imports PySpark, 450 MB",
     "tests/faces/test_cli_spark.py": "imports PySpark",

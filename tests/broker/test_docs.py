@@ -1,4 +1,4 @@
-"""The examples of docs/embedded-broker.md, which run as a user's test file."""
+"""docs/embedded-broker.md: its tables and figures are those of the code."""
 
 from __future__ import annotations
 
@@ -15,18 +15,7 @@ from kafkabuf.broker.replica.arrivals import PIECE
 from kafkabuf.errors import ConfigError, InvalidConfigError
 from kafkabuf.protocol.schema import MOST_ITEMS
 
-pytest_plugins = ["pytester"]
 PAGE = (Path(__file__).parents[2] / "docs" / "embedded-broker.md").read_text()
-
-
-def test_examples_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    examples = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
-    source = "\n\n".join(examples)
-    pytester.makepyfile(source)
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    arguments = ("-p", "kafkabuf.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers", "-W", "error")
-    result = pytester.runpytest_subprocess(*arguments)
-    result.assert_outcomes(passed=len(re.findall(r"^ *def test_", source, re.M)))
 
 
 @pytest.mark.parametrize(("section", "count"), [("Faults on demand", 13), ("ACLs", 4)])
