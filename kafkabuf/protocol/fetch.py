@@ -11,8 +11,9 @@ Flexible from version 12. Versions 17 and 18 add tagged fields to the request. T
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 from uuid import UUID
 
 from kafkabuf.errors import InvalidRequestError
@@ -21,11 +22,16 @@ from kafkabuf.protocol.messages import FETCH, RequestHeader, encode_response_hea
 from kafkabuf.protocol.schema import Buffer
 from kafkabuf.protocol.writer import put_count, put_string
 
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+
 MIN_VERSION = 4
 MAX_VERSION = 18
 FIRST_FLEXIBLE = 12
 FIRST_TOPIC_ID = 13
 CONSUMER = -1
+# Partitions of a request that a step reads.
+_STEP = 50
 
 _THROTTLE = struct.Struct(">i").pack
 _SESSION = struct.Struct(">hi").pack
@@ -87,6 +93,17 @@ class FetchedPartition:
 
 def decode_request(frame: Buffer, header: RequestHeader) -> FetchRequest:
     """Raises InvalidRequestError if the frame is not a Fetch request of `header.version`."""
+    steps = decode_request_in_steps(frame, header)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            request: FetchRequest = end.value
+            return request
+
+
+def decode_request_in_steps(frame: Buffer, header: RequestHeader) -> Steps[FetchRequest]:
+    """As `decode_request`, in steps between which the caller may do other things. The frame must stay as it is."""
     version = header.version
     cursor = Cursor(frame, header.size, version >= FIRST_FLEXIBLE)
     try:
@@ -95,7 +112,9 @@ def decode_request(frame: Buffer, header: RequestHeader) -> FetchRequest:
         max_wait_ms, min_bytes, max_bytes = cursor.int32(), cursor.int32(), cursor.int32()
         isolation_level = cursor.int8()
         session_id, session_epoch = (cursor.int32(), cursor.int32()) if version >= 7 else (0, -1)
-        topics = [_decode_topic(cursor, version) for _ in range(cursor.count())]
+        topics = []
+        for _ in range(cursor.count()):
+            topics.append((yield from _decode_topic(cursor, version)))
         if version >= 7:
             _skip_forgotten_topics(cursor, version)
         if version >= 11:
@@ -107,7 +126,7 @@ def decode_request(frame: Buffer, header: RequestHeader) -> FetchRequest:
     return FetchRequest(max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics)
 
 
-def _decode_topic(cursor: Cursor, version: int) -> tuple[str | UUID, list[FetchPartition]]:
+def _decode_topic(cursor: Cursor, version: int) -> Steps[tuple[str | UUID, list[FetchPartition]]]:
     topic = cursor.uuid() if version >= FIRST_TOPIC_ID else cursor.string()
     partitions = []
     for _ in range(cursor.count()):
@@ -121,7 +140,10 @@ def _decode_topic(cursor: Cursor, version: int) -> tuple[str | UUID, list[FetchP
         max_bytes = cursor.int32()
         cursor.tags()
         partitions.append(FetchPartition(partition, leader_epoch, offset, max_bytes))
+        if not len(partitions) % _STEP:
+            yield
     cursor.tags()
+    yield
     return topic, partitions
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from kafkabuf.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
 from kafkabuf.extras import needs
 from kafkabuf.protocol.entities import apis, message_class
-from kafkabuf.protocol.schema import BoundedFrame, Buffer, build, reader, skip_tags
+from kafkabuf.protocol.schema import BoundedFrame, Buffer, build, read_in_steps, reader, skip_tags
 from kafkabuf.protocol.writing import write_in_steps, writer
 
 PRODUCE = 0
@@ -233,9 +233,24 @@ def decode_request_body(frame: Buffer, header: RequestHeader) -> Any:
         # Bytes after a request's last field are ignored, as in Kafka: librdkafka sends some with Metadata v13.
         entity, _ = reader(cls)(BoundedFrame(frame), header.size)
     except _MALFORMED as error:
-        name = f"{api_name(header.api_key)} v{header.version}"
-        raise InvalidRequestError(f"malformed {name} request of {len(frame)} bytes: {error}") from error
+        raise _malformed(frame, header, error) from error
     return entity
+
+
+def decode_request_body_in_steps(frame: Buffer, header: RequestHeader) -> Generator[None, None, Any]:
+    """As `decode_request_body`, in steps between which the caller may do other things. It works on a copy of the frame,
+    which it makes in the first step."""
+    cls = request_class(header.api_key, header.version)
+    try:
+        entity, _ = yield from read_in_steps(cls, BoundedFrame(frame), header.size)
+    except _MALFORMED as error:
+        raise _malformed(frame, header, error) from error
+    return entity
+
+
+def _malformed(frame: Buffer, header: RequestHeader, error: Exception) -> InvalidRequestError:
+    name = f"{api_name(header.api_key)} v{header.version}"
+    return InvalidRequestError(f"malformed {name} request of {len(frame)} bytes: {error}")
 
 
 def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:

@@ -11,7 +11,7 @@ milliseconds.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -23,6 +23,8 @@ from kafkabuf.protocol.error_codes import ErrorCode
 
 Buffer = bytes | bytearray | memoryview
 Reader = Callable[[Buffer, int], tuple[Any, int]]
+# Reads as a Reader does, and yields between its steps.
+Steps = Generator[None, None, tuple[Any, int]]
 Convert = Callable[[Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +32,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 # The most items that all arrays of one request may have together. Most items are topics and partitions. An item becomes
 # Python objects of many times its bytes, and causes work.
 MOST_ITEMS = 20_000
+# The most tagged fields that one message or nested type may have. Kafka's own have a few.
+_MOST_TAGS = 1_000
 
 
 class BoundedFrame(bytes):
@@ -165,12 +169,19 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 def skip_tags(buffer: Buffer, position: int) -> int:
     """The position after a section of tagged fields, which are ignored."""
-    count, position = read_uvarint(buffer, position)
+    count, position = _tag_count(buffer, position)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)
         position = _end(buffer, position, size)
     return position
+
+
+def _tag_count(buffer: Buffer, position: int) -> tuple[int, int]:
+    count, position = read_uvarint(buffer, position)
+    if count > _MOST_TAGS:
+        raise ValueError(f"{count} tagged fields, {_MOST_TAGS} are allowed")
+    return count, position
 
 
 def _end(buffer: Buffer, position: int, size: int) -> int:
@@ -225,10 +236,11 @@ def _bytes_reader(kafka_type: str, flexible: bool, nullable: bool) -> Reader:
     return read
 
 
-def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
+def _count_reader(flexible: bool, nullable: bool) -> Callable[[Buffer, int], tuple[int | None, int]]:
+    """Reads the number of items of an array; None is null."""
     read_count = _length_reader(flexible, "int32")
 
-    def read(buffer: Buffer, position: int) -> tuple[tuple[Any, ...] | None, int]:
+    def read(buffer: Buffer, position: int) -> tuple[int | None, int]:
         count, position = read_count(buffer, position)
         if count == -1 and nullable:
             return None, position
@@ -236,6 +248,18 @@ def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
         _end(buffer, position, count)
         if isinstance(buffer, BoundedFrame):
             buffer.spend(count)
+        return count, position
+
+    return read
+
+
+def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
+    read_count = _count_reader(flexible, nullable)
+
+    def read(buffer: Buffer, position: int) -> tuple[tuple[Any, ...] | None, int]:
+        count, position = read_count(buffer, position)
+        if count is None:
+            return None, position
         items = []
         for _ in range(count):
             value, position = item(buffer, position)
@@ -267,6 +291,34 @@ def _field_reader(field: FieldSpec, flexible: bool) -> Reader:
     return _array_reader(item, flexible, shape.nullable) if shape.array else item
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How the bytes of a message or nested type are read: its fields in the order of the wire, the readers of its
+    tagged fields, and what a field has that the bytes lack."""
+
+    cls: type[Any]
+    plain: list[tuple[FieldSpec, Reader]]
+    tagged: dict[int, tuple[str, Reader]]
+    defaults: dict[str, Any]
+
+    def end(self, buffer: Buffer, position: int, values: dict[str, Any]) -> tuple[Any, int]:
+        """The entity, and the position after it. The plain fields were read."""
+        if self.cls.__flexible__:
+            if buffer[position]:
+                position = _read_tags(buffer, position, self.tagged, values)
+            else:
+                position += 1
+        return self.cls(**values), position
+
+
+@once_per_class
+def _layout(cls: type[Any]) -> _Layout:
+    flexible = cls.__flexible__
+    plain = [(f, _field_reader(f, flexible)) for f in fields_of(cls) if f.tag is None]
+    tagged = {f.tag: (f.name, _field_reader(f, flexible)) for f in fields_of(cls) if f.tag is not None}
+    return _Layout(cls, plain, tagged, {f.name: default_of(f) for f in fields_of(cls) if f.tag is not None})
+
+
 @once_per_class
 def reader(cls: type[Any]) -> Reader:
     """The reader of one message or nested type: (buffer, position) -> (entity, position after it).
@@ -274,27 +326,53 @@ def reader(cls: type[Any]) -> Reader:
     The reader raises ValueError, IndexError, OverflowError or struct.error for malformed bytes. `messages` turns these
     into errors of the protocol.
     """
-    flexible = cls.__flexible__
-    plain = [(f.name, _field_reader(f, flexible)) for f in fields_of(cls) if f.tag is None]
-    tagged = {f.tag: (f.name, _field_reader(f, flexible)) for f in fields_of(cls) if f.tag is not None}
-    defaults = {f.name: default_of(f) for f in fields_of(cls) if f.tag is not None}
+    layout = _layout(cls)
+    plain, defaults, end = [(f.name, read_field) for f, read_field in layout.plain], layout.defaults, layout.end
 
     def read(buffer: Buffer, position: int) -> tuple[Any, int]:
         values = dict(defaults)
         for name, read_field in plain:
             values[name], position = read_field(buffer, position)
-        if flexible:
-            if buffer[position]:
-                position = _read_tags(buffer, position, tagged, values)
-            else:
-                position += 1
-        return cls(**values), position
+        return end(buffer, position, values)
 
     return read
 
 
+def read_in_steps(cls: type[Any], buffer: Buffer, position: int) -> Steps:
+    """As `reader(cls)`, and yields after each item of the arrays of nested types.
+
+    A message of many items takes long. The caller does other things between the steps.
+    """
+    layout = _layout(cls)
+    values = dict(layout.defaults)
+    for field, read_field in layout.plain:
+        if field.shape.array and field.shape.entity is not None:
+            values[field.name], position = yield from _array_in_steps(cls, field, buffer, position)
+        else:
+            values[field.name], position = read_field(buffer, position)
+    return layout.end(buffer, position, values)
+
+
+def _array_in_steps(cls: type[Any], field: FieldSpec, buffer: Buffer, position: int) -> Steps:
+    entity = field.shape.entity
+    assert entity is not None
+    count, position = _count_reader(cls.__flexible__, field.shape.nullable)(buffer, position)
+    if count is None:
+        return None, position
+    nests, read_item = any(nested.shape.array for nested in fields_of(entity)), reader(entity)
+    items = []
+    for _ in range(count):
+        if nests:
+            item, position = yield from read_in_steps(entity, buffer, position)
+        else:
+            item, position = read_item(buffer, position)
+        items.append(item)
+        yield
+    return tuple(items), position
+
+
 def _read_tags(buffer: Buffer, position: int, known: dict[int, tuple[str, Reader]], values: dict[str, Any]) -> int:
-    count, position = read_uvarint(buffer, position)
+    count, position = _tag_count(buffer, position)
     for _ in range(count):
         tag, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)

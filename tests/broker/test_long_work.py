@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from itertools import count
+from dataclasses import replace
+from itertools import count as numbers
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from kafkabuf.broker import Security
+from kafkabuf.broker import Security, apis
 from kafkabuf.broker.apis import txn_offset_commit
 from kafkabuf.broker.apis.create_acls import MAX_CHANGES
+from kafkabuf.broker.apis.dispatch import APIS, PendingResponse, dispatch
+from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.consumer_member import ConsumerHeartbeat
 from kafkabuf.broker.groups.groups import Groups
@@ -19,7 +24,9 @@ from kafkabuf.broker.groups.members import Answer
 from kafkabuf.broker.groups.reconciliation import NO_PARTITIONS
 from kafkabuf.broker.groups.subscriptions import Subscriptions
 from kafkabuf.broker.guards.acls import AclFilter
-from kafkabuf.broker.waiting.slices import Slices, Work, finish
+from kafkabuf.broker.waiting import slices
+from kafkabuf.broker.waiting.slices import SLICE_STEPS, Slices, Work, finish
+from kafkabuf.clock import ManualClock
 from kafkabuf.errors import PolicyViolationError, UnknownMemberIdError
 from kafkabuf.protocol import messages as m
 from tests.broker.consumer_group_support import World as GroupWorld
@@ -29,6 +36,47 @@ from tests.broker.test_bounds import World, short_slices
 __all__ = ["short_slices"]
 GROUP_SUBSCRIBED_TO_TOPIC = 86
 NEW_MEMBER = {"rebalance_timeout": 60_000, "topic_partitions": [], "member_epoch": 0, "group_id": "g"}
+
+
+def turns_before_the_handler(key: int, version: int, **values: Any) -> int:
+    """The turns of the loop in which a request is decoded."""
+    apis.load()
+    handled: list[Any] = []
+
+    async def body() -> int:
+        cluster = Cluster(ClusterConfig(), ManualClock(), asyncio.get_running_loop())
+        frame = m.encode_request(key, version, 1, "c", m.build_request(key, version, **values))
+        spy = replace(APIS[key], handler=lambda node, header, request: handled.append(request) or {})
+        with mock.patch.dict(APIS, {key: spy}):
+            _, pending = dispatch(cluster.nodes[1], frame)
+            turns = 0
+            while not handled:
+                await asyncio.sleep(0)
+                turns += 1
+        assert isinstance(pending, PendingResponse)
+        pending.give_up()
+        return turns
+
+    return asyncio.run(body())
+
+
+def test_others_are_served_while_a_large_request_is_decoded() -> None:
+    """A slice ends after a number of steps, if the clock stands still."""
+    count = 19_990
+    listed = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": -1} for index in range(count)]
+    asked = [{"name": "t", "partitions": listed}]
+    assert turns_before_the_handler(m.LIST_OFFSETS, 7, topics=asked) >= count // SLICE_STEPS
+    resources = [
+        {"resource_type": 2, "resource_name": f"{index}", "configs": [{"name": "n", "value": "v"}]}
+        for index in range(9_000)
+    ]
+    turns = turns_before_the_handler(m.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=True)
+    assert turns >= 18_000 // SLICE_STEPS
+    fetched = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1} for index in range(count)]
+    limits = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1}
+    with mock.patch.object(slices, "SLICE_STEPS", 10):
+        turns = turns_before_the_handler(m.FETCH, 12, topics=[{"topic": "t", "partitions": fetched}], **limits)
+    assert turns >= 30
 
 
 @pytest.fixture
@@ -302,7 +350,7 @@ def test_others_are_served_while_a_group_with_offsets_is_deleted(world: World, s
 
 def test_transaction_that_ends_while_it_takes_offsets_takes_no_more(world: World) -> None:
     producer = transaction(world)
-    commit_one, calls = txn_offset_commit._commit_one, count()
+    commit_one, calls = txn_offset_commit._commit_one, numbers()
 
     def commit_or_end(node: Node, *arguments: Any) -> int:
         """The transaction ends before the second half of its offsets."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Generator, Iterator
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -20,9 +20,10 @@ from kafkabuf.protocol import messages
 from kafkabuf.protocol.entities import apis
 from kafkabuf.protocol.error_codes import ErrorCode
 from kafkabuf.protocol.schema import build, fields_of
-from kafkabuf.protocol.writing import writer
+from kafkabuf.protocol.writing import write_uvarint, writer
 from tests.effort import effort
 
+T = TypeVar("T")
 EVERY_VERSION = [(key, version) for key in sorted(api_key_map) for version in messages.known_versions(key)]
 
 
@@ -54,8 +55,8 @@ def plain(value: Any, repeat: int) -> Any:
     return {field.name: plain(getattr(value, field.name), repeat) for field in fields_of(type(value))}
 
 
-def collect(writing: Generator[None, None, bytearray], frames: list[bytearray]) -> Iterator[None]:
-    frames.append((yield from writing))
+def collect(work: Generator[None, None, T], results: list[T]) -> Iterator[None]:
+    results.append((yield from work))
 
 
 @pytest.mark.parametrize("repeat", [0, 1, 6])
@@ -70,6 +71,43 @@ def test_message_that_is_written_in_steps_has_the_same_bytes(repeat: int) -> Non
         assert frames == [messages.encode_response(api_key, version, 5, entity)], (api_key, version)
         large += steps > 50
     assert (large > 10) == (repeat == 6), "nested items are steps too"
+
+
+@pytest.mark.parametrize("repeat", [0, 1, 3])
+def test_request_that_is_read_in_steps_is_the_same(repeat: int) -> None:
+    large = 0
+    for api_key, version in EVERY_VERSION:
+        values = plain(sample(messages.request_class(api_key, version), filled=True), repeat)
+        request = messages.build_request(api_key, version, **values)
+        frame = messages.encode_request(api_key, version, 5, "me", request)
+        requests: list[Any] = []
+        header = messages.decode_request_header(frame)
+        steps = sum(1 for _ in collect(messages.decode_request_body_in_steps(frame, header), requests))
+        assert requests == [request], (api_key, version)
+        large += steps > 50
+    assert (large > 10) == (repeat == 3), "nested items are steps too"
+
+
+@pytest.mark.parametrize("count", [1_000, 1_001, 400_000])
+@pytest.mark.parametrize("in_header", [False, True])
+def test_request_with_more_than_a_thousand_tagged_fields_in_a_place_is_refused(in_header: bool, count: int) -> None:
+    """A tagged field takes two bytes, and a step: half a million of them would take a second."""
+    plain = messages.encode_request(messages.METADATA, 9, 5, "me", messages.build_request(messages.METADATA, 9))
+    size = messages.decode_request_header(plain).size
+    tags = writing_of_count(count) + b"\x7e\0" * count
+    at = size if in_header else len(plain)
+    frame = plain[: at - 1] + tags + plain[at:]
+    if count <= 1_000:
+        assert messages.decode_request(frame)[1] == messages.decode_request(plain)[1]
+        return
+    with pytest.raises(InvalidRequestError, match=f"{count} tagged fields, 1000 are allowed"):
+        messages.decode_request(frame)
+
+
+def writing_of_count(count: int) -> bytes:
+    out = bytearray()
+    write_uvarint(out, count)
+    return bytes(out)
 
 
 @pytest.mark.parametrize("filled", [False, True])

@@ -39,7 +39,8 @@ _LARGE_REQUEST = 16 * 1024
 @dataclass(frozen=True, slots=True)
 class Api:
     """`decode` and `encode` default to kio's schemas: a handler then returns a mapping of plain values, or None to send
-    nothing. `encode` puts the throttle time, in milliseconds, into the response.
+    nothing. `encode` puts the throttle time, in milliseconds, into the response. `decode_in_steps` decodes a large
+    request, whose bytes stay valid; None: `decode` does.
 
     `own_errors`: the handler takes injected errors from the fault queue. Otherwise `dispatch` answers with the injected
     error in place of the handler.
@@ -53,6 +54,7 @@ class Api:
     max_version: int
     handler: Handler
     decode: Callable[[Buffer, RequestHeader], Any]
+    decode_in_steps: Callable[[Buffer, RequestHeader], Work[Any]] | None
     encode: Callable[[RequestHeader, Any, int], Frame]
     own_errors: bool
     fails_after: bool
@@ -73,6 +75,7 @@ def api(
     max_version: int,
     *,
     decode: Callable[[Buffer, RequestHeader], Any] = messages.decode_request_body,
+    decode_in_steps: Callable[[Buffer, RequestHeader], Work[Any]] | None = messages.decode_request_body_in_steps,
     encode: Callable[[RequestHeader, Any, int], Frame] = _encode,
     own_errors: bool = False,
     fails_after: bool = False,
@@ -82,7 +85,16 @@ def api(
 
     def register(handler: Handler) -> Handler:
         APIS[key] = Api(
-            key, min_version, max_version, handler, decode, encode, own_errors, fails_after or not own_errors, needs
+            key,
+            min_version,
+            max_version,
+            handler,
+            decode,
+            decode_in_steps,
+            encode,
+            own_errors,
+            fails_after or not own_errors,
+            needs,
         )
         return handler
 
@@ -120,21 +132,28 @@ class PendingResponse:
     The connection awaits the response, or gives it up when the connection ends. A connection may end before it has
     begun to wait. So this is not a coroutine: Python warns of a coroutine that is never awaited, and the request would
     stay parked.
+
+    `request` is None for a large request, which is decoded in a later turn: then `response` is a future of the request
+    and its response.
     """
 
-    request: Request
+    request: Request | None
     response: Future[Any]
     throttle_ms: int
     slices: Slices
 
     def __await__(self) -> Generator[Any, None, Frame | None]:
-        response = yield from self.response
-        # The handler of a large request runs in a later turn, and it too may return a future.
+        request, response = self.request, (yield from self.response)
+        if request is None:
+            request, response = response
+            if isfuture(response):
+                response = yield from response
+        # The handler of a Produce or Fetch request may wait for its slices, and then for its partitions.
         while isfuture(response):
             response = yield from response
         if not _is_large(response):
-            return self.request.encode(response, self.throttle_ms)
-        encoded = self.slices.run(self.request.encode_in_steps(response, self.throttle_ms))
+            return request.encode(response, self.throttle_ms)
+        encoded = self.slices.run(request.encode_in_steps(response, self.throttle_ms))
         return (yield from encoded) if isfuture(encoded) else encoded
 
     def give_up(self, _: object = None) -> None:
@@ -156,6 +175,11 @@ def open_request(node: Node, frame: Buffer) -> Request:
 
     Raises InvalidRequestError or UnsupportedVersionError if the request cannot be decoded.
     """
+    served, header = _find(frame)
+    return _enter(node, served, header, served.decode(frame, header))
+
+
+def _find(frame: Buffer) -> tuple[Api, RequestHeader]:
     if len(frame) < _PREFIX.size:
         raise InvalidRequestError(f"a request of {len(frame)} bytes: its header alone takes more")
     key, version, _ = _PREFIX.unpack_from(frame)
@@ -166,8 +190,10 @@ def open_request(node: Node, frame: Buffer) -> Request:
         raise UnsupportedVersionError(
             f"API key {key} version {version}: versions {served.min_version} to {served.max_version} are served"
         )
-    header = messages.decode_request_header(frame)
-    body = served.decode(frame, header)
+    return served, messages.decode_request_header(frame)
+
+
+def _enter(node: Node, served: Api, header: RequestHeader, body: Any) -> Request:
     return Request(served, header, body, node.cluster.request_log.add(node, header, body))
 
 
@@ -180,19 +206,13 @@ def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0, rights: Rights = U
     key = api_key(frame)
     if key == messages.API_VERSIONS and (refusal := refuse_api_versions(frame)) is not None:
         return key, refusal
-    request = open_request(node, frame)
-    faults, own_errors = node.cluster.faults, request.api.own_errors
-    if not own_errors and (code := faults.take_error(key)):
-        return key, request.encode({"error_code": code}, throttle_ms)
-    if rights.limited:
-        if (error := _refusal(request, rights)) is not None:
-            return key, request.encode({"error_code": error.code, "error_message": str(error)}, throttle_ms)
-        request = replace(request, header=LimitedHeader.of(request.header, rights))
+    served, header = _find(frame)
     slices = node.cluster.slices
-    if len(frame) >= _LARGE_REQUEST and key != messages.PRODUCE:
-        response: Any = slices.run(_handle_later(node, request))
-    else:
-        response = _handle(node, request)
+    if len(frame) >= _LARGE_REQUEST and served.decode_in_steps is not None:
+        answering: Any = slices.run(_answer_later(node, served, header, served.decode_in_steps, bytes(frame), rights))
+        return key, PendingResponse(None, answering, throttle_ms, slices)
+    request = _enter(node, served, header, served.decode(frame, header))
+    response = _answer(node, request, rights)
     if not isfuture(response) and _is_large(response):
         response = _already(node, response)
     if isfuture(response):
@@ -200,23 +220,46 @@ def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0, rights: Rights = U
     return key, request.encode(response, throttle_ms)
 
 
-def _refusal(request: Request, rights: Rights) -> KafkaError | None:
-    """The error for the first of the API's needs that the client's rights do not meet."""
-    refusals = (need.refusal(rights, request.body) for need in request.api.needs)
-    return next((error for error in refusals if error is not None), None)
+def _answer_later(
+    node: Node,
+    served: Api,
+    header: RequestHeader,
+    decode: Callable[[Buffer, RequestHeader], Work[Any]],
+    frame: bytes,
+    rights: Rights,
+) -> Work[tuple[Request, Any]]:
+    """Decodes a large request in this turn and the next, and calls its handler in a turn of its own."""
+    body = yield from decode(frame, header)
+    yield from _rest_of_slice()
+    request = _enter(node, served, header, body)
+    yield from _rest_of_slice()
+    return request, _answer(node, request, rights)
 
 
-def _handle(node: Node, request: Request) -> Any:
+def _rest_of_slice() -> Work[None]:
+    for _ in range(SLICE_STEPS):
+        yield
+
+
+def _answer(node: Node, request: Request, rights: Rights) -> Any:
+    """The response to a decoded request, or its future."""
+    faults = node.cluster.faults
+    if not request.api.own_errors and (code := faults.take_error(request.api.key)):
+        return {"error_code": code}
+    if rights.limited:
+        if (error := _refusal(request, rights)) is not None:
+            return {"error_code": error.code, "error_message": str(error)}
+        request = replace(request, header=LimitedHeader.of(request.header, rights))
     response = request.api.handler(node, request.header, request.body)
-    if not request.api.own_errors and (code := node.cluster.faults.take_error(request.api.key, after=True)):
+    if not request.api.own_errors and (code := faults.take_error(request.api.key, after=True)):
         return {"error_code": code}
     return response
 
 
-def _handle_later(node: Node, request: Request) -> Work[Any]:
-    for _ in range(SLICE_STEPS):  # the rest of this turn's slice
-        yield
-    return _handle(node, request)
+def _refusal(request: Request, rights: Rights) -> KafkaError | None:
+    """The error for the first of the API's needs that the client's rights do not meet."""
+    refusals = (need.refusal(rights, request.body) for need in request.api.needs)
+    return next((error for error in refusals if error is not None), None)
 
 
 def _already(node: Node, response: Any) -> Future[Any]:

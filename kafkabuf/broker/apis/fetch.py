@@ -39,7 +39,15 @@ def _encode(header: RequestHeader, response: Response | int, throttle_ms: int) -
     return fetch.encode_response(header, response, 0, throttle_ms)
 
 
-@api(FETCH, fetch.MIN_VERSION, fetch.MAX_VERSION, decode=fetch.decode_request, encode=_encode, own_errors=True)
+@api(
+    FETCH,
+    fetch.MIN_VERSION,
+    fetch.MAX_VERSION,
+    decode=fetch.decode_request,
+    decode_in_steps=fetch.decode_request_in_steps,
+    encode=_encode,
+    own_errors=True,
+)
 def handle(node: Node, header: RequestHeader, request: FetchRequest) -> Response | int | Awaitable[Response]:
     if request.session_id != 0:
         return _FETCH_SESSION_ID_NOT_FOUND

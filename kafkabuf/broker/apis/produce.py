@@ -60,6 +60,7 @@ def _encode(header: RequestHeader, response: ProduceResponse, throttle_ms: int) 
     produce.MIN_VERSION,
     produce.MAX_VERSION,
     decode=produce.decode_request,
+    decode_in_steps=None,
     encode=_encode,
     own_errors=True,
     fails_after=True,
