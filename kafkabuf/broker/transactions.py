@@ -87,6 +87,13 @@ class Transaction:
     def exhausted(self) -> bool:
         return self.epoch >= LAST_EPOCH
 
+    def by_topic(self) -> dict[str, list[int]]:
+        """The partitions in the order of topics and indexes. To sort tens of thousands of pairs would take long."""
+        topics: dict[str, list[int]] = {}
+        for topic, index in self.partitions:
+            topics.setdefault(topic, []).append(index)
+        return {topic: sorted(topics[topic]) for topic in sorted(topics)}
+
 
 class Transactions:
     """`write_marker` writes a control record to a partition, in steps. It returns False if the control record must

@@ -32,6 +32,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 # The most items that all arrays of one request may have together. Most items are topics and partitions. An item becomes
 # Python objects of many times its bytes, and causes work.
 MOST_ITEMS = 20_000
+# The longest string in UTF-8, whatever its length may be written as. Kafka refuses a longer one, too.
+_LONGEST_STRING = 0x7FFF
 # The most tagged fields that one message or nested type may have. Kafka's own have a few.
 _MOST_TAGS = 1_000
 
@@ -230,6 +232,8 @@ def _bytes_reader(kafka_type: str, flexible: bool, nullable: bool) -> Reader:
         end = position + length
         if length < 0 or end > len(buffer):
             end = _end(buffer, position, length)
+        if text and length > _LONGEST_STRING:
+            raise ValueError(f"a string of {length} bytes, {_LONGEST_STRING} are allowed")
         raw = buffer[position:end]
         return (str(raw, "utf-8") if text else bytes(raw)), end
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from kafkabuf.broker.groups.group import Group, State
 from kafkabuf.broker.groups.groups import subscribed_topics
-from kafkabuf.broker.groups.members import Joining, Members
+from kafkabuf.broker.groups.members import MOST_METADATA, MOST_PROTOCOLS, Joining, Members
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.broker.waiting.timer import Timer
@@ -365,6 +366,31 @@ async def test_rebalance_admits_the_members_that_join_first(world: World) -> Non
     assert pending(first)
     assert await settled(world.join(other)) == {"error_code": 81, "member_id": ""}
     assert [member["member_id"] for member in (await settled(first))["members"]] == [leader]
+
+
+@scenario
+async def test_member_with_more_than_a_hundred_protocols_is_refused(world: World) -> None:
+    """Each member looks at the protocols of all others: two members with 20,000 took half a minute."""
+    most = " ".join(f"p{number}" for number in range(MOST_PROTOCOLS))
+    assert await settled(world.join(protocols=f"{most} more")) == {"error_code": 42, "member_id": ""}
+    assert (await settled(world.join(protocols=most)))["protocol_name"] == "p0"
+
+
+@scenario
+async def test_members_of_a_group_have_eight_megabytes_of_metadata_at_most(world: World) -> None:
+    """The group's leader gets them all in one response."""
+    values: dict[str, Any] = {"client_id": "c", "group_instance_id": None, "session_timeout": 10.0}
+
+    def join(member_id: str, size: int) -> Any:
+        protocols = [("range", bytes(size - len("range")))]
+        more = {**values, "rebalance_timeout": 60.0, "protocol_type": "consumer", "protocols": protocols}
+        return world.group.join(Joining(member_id, **more, needs_member_id=False))
+
+    leader = (await settled(join("", MOST_METADATA - 1000)))["member_id"]
+    assert await settled(join("", 1001)) == {"error_code": 81, "member_id": ""}
+    assert pending(join("", 1000))
+    assert await settled(join(leader, MOST_METADATA)) == {"error_code": 81, "member_id": leader}
+    assert len((await settled(join(leader, MOST_METADATA - 1000)))["members"]) == 2, "its own place is not taken twice"
 
 
 class Counted(list[tuple[str, bytes]]):

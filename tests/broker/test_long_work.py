@@ -43,10 +43,14 @@ def turns_before_the_handler(key: int, version: int, **values: Any) -> int:
     apis.load()
     handled: list[Any] = []
 
+    def handle(node: Node, header: Any, request: Any) -> dict[str, Any]:
+        handled.append(request)
+        return {}
+
     async def body() -> int:
         cluster = Cluster(ClusterConfig(), ManualClock(), asyncio.get_running_loop())
         frame = m.encode_request(key, version, 1, "c", m.build_request(key, version, **values))
-        spy = replace(APIS[key], handler=lambda node, header, request: handled.append(request) or {})
+        spy = replace(APIS[key], handler=handle)
         with mock.patch.dict(APIS, {key: spy}):
             _, pending = dispatch(cluster.nodes[1], frame)
             turns = 0
@@ -216,6 +220,16 @@ async def test_members_that_read_the_same_topics_share_one_set_of_names(world: G
     first, second, third, other = (member.subscription.topics for member in world.group.members)
     assert first is second is third
     assert other == {"t0", "t1"}
+
+
+def test_log_of_requests_has_the_error_of_a_large_response(world: World) -> None:
+    assert world.create(("t", 200)) == [0]
+    for last, code in ((199, 0), (200, 3)):
+        asked = [
+            {"partition_index": index, "current_leader_epoch": -1, "timestamp": -1} for index in (*range(199), last)
+        ]
+        world.client.ask(m.LIST_OFFSETS, 5, topics=[{"name": "t", "partitions": asked}])
+        assert world.cluster.requests(m.LIST_OFFSETS)[-1].error_code == code
 
 
 # ---- ACLs

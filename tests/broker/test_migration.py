@@ -25,9 +25,10 @@ from kafkabuf.broker.groups.consumer_protocol import (
 from kafkabuf.broker.groups.group import Group, State
 from kafkabuf.broker.groups.groups import Groups
 from kafkabuf.broker.groups.members import Answer, Joining
+from kafkabuf.broker.groups.offsets import Committed
 from kafkabuf.broker.groups.reconciliation import NO_PARTITIONS
 from kafkabuf.broker.groups.settings import GroupSettings
-from kafkabuf.broker.waiting.slices import finish
+from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import (
@@ -126,6 +127,16 @@ class World:
             names = frozenset({"t"})
             more = {"rebalance_timeout": REBALANCE, "reported": NO_PARTITIONS, "topics": names, **more}
         return finish(self.groups.heartbeat("g", ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **more)))
+
+    def upgrading(self) -> Work[Answer]:
+        """The first steps of a consumer that joins a classic group."""
+        fields: dict[str, Any] = {"rebalance_timeout": REBALANCE, "reported": NO_PARTITIONS}
+        beat = ConsumerHeartbeat(member_id="one", member_epoch=0, topics=frozenset({"t"}), **fields)
+        steps = self.groups.heartbeat("g", beat)
+        for _ in range(2):
+            next(steps)
+            assert self.kind == "classic"
+        return steps
 
     def heartbeat(self, member_id: str, generation: int) -> int:
         return int(self.classic().heartbeat(member_id, generation)["error_code"])
@@ -288,6 +299,49 @@ def test_group_that_cannot_be_upgraded_goes_on(data: bytes, more: dict[str, Any]
         assert world.heartbeat(member, world.classic().generation) == 0
 
     in_world(body)
+
+
+@scenario
+async def test_upgrade_takes_a_step_for_each_member(world: World) -> None:
+    await world.stable(assigned(0), assigned(1), assigned(2))
+    steps = world.upgrading()
+    taken = 2
+    while world.kind == "classic":
+        next(steps)
+        taken += 1
+    assert taken >= 3
+    assert finish(steps)["member_epoch"] == world.consumer_group.epoch
+    assert len(world.consumer_group.members) == 4
+
+
+@scenario
+async def test_member_that_leaves_during_the_upgrade_is_gone(world: World) -> None:
+    first, second = await world.stable(assigned(0, 1), assigned(2, 3))
+    steps = world.upgrading()
+    group = world.classic()
+    assert group.leave(second, None) == 0
+    finish(steps)
+    assert {member.member_id for member in world.consumer_group.members} == {first, "one"}
+
+
+@scenario
+async def test_consumer_that_upgrades_a_group_from_which_all_leave_is_alone(world: World) -> None:
+    (only,) = await world.stable(assigned(0, 1))
+    steps = world.upgrading()
+    assert world.classic().leave(only, None) == 0
+    assert finish(steps)["member_id"] == "one"
+    assert [member.member_id for member in world.consumer_group.members] == ["one"]
+
+
+@scenario
+async def test_consumer_joins_the_group_that_replaces_a_group_deleted_during_the_upgrade(world: World) -> None:
+    (only,) = await world.stable(assigned(0, 1))
+    world.classic().offsets.commit(("t", 0), Committed(7, -1, ""))
+    steps = world.upgrading()
+    assert world.classic().leave(only, None) == 0
+    finish(world.groups.delete("g"))
+    finish(steps)
+    assert world.consumer_group.offsets.partitions() == []
 
 
 def test_failed_join_leaves_the_classic_group_alone() -> None:

@@ -35,11 +35,10 @@ def _add_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, 
         partitions = _partitions(request.v3_and_below_topics)
         transactional_id = request.v3_and_below_transactional_id
         refused = injected or rights.code(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        codes = (
-            dict.fromkeys(partitions, refused)
-            if refused
-            else _add(node, header, transactional_id, producer, partitions, rights)
-        )
+        if refused:
+            codes = dict.fromkeys(partitions, refused)
+        else:
+            codes = yield from _add(node, header, transactional_id, producer, partitions, rights)
         return {
             "results_by_topic_v3_and_below": _results(
                 dict.fromkeys(partitions, injected_after) if injected_after else codes
@@ -52,9 +51,9 @@ def _add_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, 
         producer = transaction.producer_id, transaction.producer_epoch
         partitions = _partitions(transaction.topics)
         if transaction.verify_only:
-            codes = _verify(node, transaction.transactional_id, producer, partitions)
+            codes = yield from _verify(node, transaction.transactional_id, producer, partitions)
         else:
-            codes = _add(node, header, transaction.transactional_id, producer, partitions, UNLIMITED)
+            codes = yield from _add(node, header, transaction.transactional_id, producer, partitions, UNLIMITED)
         results.append({"transactional_id": transaction.transactional_id, "topic_results": _results(codes)})
         yield
     return {"error_code": injected_after} if injected_after else {"results_by_transaction": results}
@@ -71,12 +70,12 @@ def _add(
     producer: Producer,
     partitions: list[TopicPartition],
     rights: Rights,
-) -> dict[TopicPartition, int]:
-    codes = {
-        (topic, index): rights.code(Operation.WRITE, ResourceType.TOPIC, topic)
-        or node.cluster.catalogue.partition_code(topic, index)
-        for topic, index in partitions
-    }
+) -> Work[dict[TopicPartition, int]]:
+    codes = {}
+    for topic, index in partitions:
+        refused = rights.code(Operation.WRITE, ResourceType.TOPIC, topic)
+        codes[topic, index] = refused or node.cluster.catalogue.partition_code(topic, index)
+        yield
     if any(codes.values()):
         return {partition: code or OperationNotAttemptedError.code for partition, code in codes.items()}
     try:
@@ -90,7 +89,7 @@ def _add(
 
 def _verify(
     node: Node, transactional_id: str, producer: Producer, partitions: list[TopicPartition]
-) -> dict[TopicPartition, int]:
+) -> Work[dict[TopicPartition, int]]:
     codes = {}
     for partition in partitions:
         try:
@@ -98,6 +97,7 @@ def _verify(
             codes[partition] = 0
         except KafkaError as error:
             codes[partition] = error.code
+        yield
     return codes
 
 

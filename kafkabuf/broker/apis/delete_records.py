@@ -5,12 +5,14 @@ The offset -1 stands for the high watermark. Only a topic whose cleanup.policy c
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import rights_of
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import InvalidTopicError, KafkaError, PolicyViolationError, error_for_code
 from kafkabuf.protocol.messages import DELETE_RECORDS, RequestHeader
 
@@ -18,13 +20,20 @@ _ALL = -1
 
 
 @api(DELETE_RECORDS, 0, 2, own_errors=True)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_delete_all(node, header, request), goes_on=True)
+
+
+def _delete_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     injected = node.cluster.faults.take_errors(DELETE_RECORDS, [topic.name for topic in request.topics])
     rights = rights_of(header)
     topics = []
     for topic in request.topics:
         code = injected.code_for(topic.name) or rights.code(Operation.DELETE, ResourceType.TOPIC, topic.name)
-        partitions = [_delete(node, topic.name, partition, code) for partition in topic.partitions]
+        partitions = []
+        for partition in topic.partitions:
+            partitions.append(_delete(node, topic.name, partition, code))
+            yield
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 

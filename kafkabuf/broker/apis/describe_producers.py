@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
@@ -9,29 +10,30 @@ from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import Rights, rights_of
 from kafkabuf.broker.log.producer_state import ProducerEntry
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_PRODUCERS, RequestHeader
 
 
 @api(DESCRIBE_PRODUCERS, 0, 0, own_errors=True)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_describe_all(node, header, request))
+
+
+def _describe_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     injected = node.cluster.faults.take_errors(DESCRIBE_PRODUCERS, [topic.name for topic in request.topics])
-    rights = rights_of(header)
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    _describe(node, topic.name, index, injected.code_for(topic.name), rights)
-                    for index in dict.fromkeys(topic.partition_indexes)
-                ],
-            }
-            for topic in {topic.name: topic for topic in request.topics}.values()
-        ]
-    }
+    rights, topics = rights_of(header), []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        partitions = []
+        for index in dict.fromkeys(topic.partition_indexes):
+            described = yield from _describe(node, topic.name, index, injected.code_for(topic.name), rights)
+            partitions.append(described)
+            yield
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
 
 
-def _describe(node: Node, topic: str, index: int, injected: int, rights: Rights) -> dict[str, Any]:
+def _describe(node: Node, topic: str, index: int, injected: int, rights: Rights) -> Work[dict[str, Any]]:
     try:
         if injected:
             raise error_for_code(injected)
@@ -39,10 +41,11 @@ def _describe(node: Node, topic: str, index: int, injected: int, rights: Rights)
         log = node.cluster.catalogue.topic(topic).partition(index).copy(node.node_id).log
     except KafkaError as error:
         return {"partition_index": index, "error_code": error.code, "error_message": str(error)}
-    return {
-        "partition_index": index,
-        "active_producers": [_producer(producer_id, entry) for producer_id, entry in log.producers],
-    }
+    producers = []
+    for producer_id, entry in tuple(log.producers):
+        producers.append(_producer(producer_id, entry))
+        yield
+    return {"partition_index": index, "active_producers": producers}
 
 
 def _producer(producer_id: int, entry: ProducerEntry) -> dict[str, int]:

@@ -8,12 +8,14 @@ Deviation: the nodes have no listeners for controllers: the response names their
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.cluster.placement import NO_NODE
 from kafkabuf.broker.guards.rights import DESCRIBE_CLUSTER
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import UnknownTopicOrPartitionError
 from kafkabuf.protocol.messages import DESCRIBE_QUORUM, RequestHeader
 
@@ -22,19 +24,25 @@ _UNKNOWN = -1
 
 
 @api(DESCRIBE_QUORUM, 0, 2, needs=(DESCRIBE_CLUSTER,))
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_describe_all(node, request))
+
+
+def _describe_all(node: Node, request: Any) -> Work[dict[str, Any]]:
     wanted = [(topic.topic_name, [part.partition_index for part in topic.partitions]) for topic in request.topics]
+    yield
     known = wanted == [(METADATA_TOPIC, [0])]
+    topics = []
+    for name, indexes in wanted:
+        partitions = []
+        for index in indexes:
+            partitions.append(_describe(node) if known else _refuse(index))
+            yield
+        topics.append({"topic_name": name, "partitions": partitions})
     return {
         "error_code": 0,
         "error_message": "",
-        "topics": [
-            {
-                "topic_name": name,
-                "partitions": [_describe(node) if known else _refuse(index) for index in indexes],
-            }
-            for name, indexes in wanted
-        ],
+        "topics": topics,
         "nodes": [_address(voter) for voter in node.cluster.nodes.values()] if known else [],
     }
 

@@ -7,6 +7,7 @@ Deviation: there are no eligible leader replicas.
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
@@ -16,6 +17,7 @@ from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import Rights, rights_of
 from kafkabuf.broker.log.names import check_name
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import InvalidRequestError, KafkaError, TopicAuthorizationError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_TOPIC_PARTITIONS, RequestHeader
 
@@ -24,7 +26,11 @@ MAX_PARTITIONS = 2000
 
 
 @api(DESCRIBE_TOPIC_PARTITIONS, 0, 0, own_errors=True)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_describe_all(node, header, request))
+
+
+def _describe_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     cursor = request.cursor
     requested = {topic.name for topic in request.topics}
     names = sorted(requested or node.cluster.catalogue.topics)
@@ -35,10 +41,17 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         names = [name for name in names if name >= cursor.topic_name]
         first = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
     rights = rights_of(header)
-    visible = [name for name in names if rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)]
-    shown = set(visible)
-    hidden = [_hide(name) for name in names if name not in shown] if requested and rights.limited else []
-    names = visible
+    hidden = []
+    if rights.limited:
+        visible = []
+        for name in names:
+            if rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                visible.append(name)
+            elif requested:
+                hidden.append(_hide(name))
+            yield
+        names = visible
+    yield
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     injected = node.cluster.faults.take_errors(DESCRIBE_TOPIC_PARTITIONS, names)
     topics: list[dict[str, Any]] = []
@@ -47,6 +60,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             return {"topics": topics + hidden, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = _describe(node, name, first, room, injected.code_for(name), rights)
         topics.append(topic)
+        yield
         next_index = first + len(topic["partitions"])
         if next_index < topic.pop("count"):
             return {"topics": topics + hidden, "next_cursor": {"topic_name": name, "partition_index": next_index}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import Rights, rights_of
 from kafkabuf.broker.transactions import Transaction
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import InvalidRequestError, NotCoordinatorError, TransactionalIdNotFoundError
 from kafkabuf.protocol.messages import DESCRIBE_TRANSACTIONS, RequestHeader
 
@@ -17,14 +19,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @api(DESCRIBE_TRANSACTIONS, 0, 0, own_errors=True)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    code, rights = node.cluster.faults.take_error(DESCRIBE_TRANSACTIONS), rights_of(header)
-    return {
-        "transaction_states": [
-            _describe(node, transactional_id, code, rights)
-            for transactional_id in dict.fromkeys(request.transactional_ids)
-        ]
-    }
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_describe_all(node, header, request))
+
+
+def _describe_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
+    code, rights, states = node.cluster.faults.take_error(DESCRIBE_TRANSACTIONS), rights_of(header), []
+    for transactional_id in dict.fromkeys(request.transactional_ids):
+        states.append(_describe(node, transactional_id, code, rights))
+        yield
+    return {"transaction_states": states}
 
 
 def _describe(node: Node, transactional_id: str, code: int, rights: Rights) -> dict[str, Any]:
@@ -50,8 +54,8 @@ def _describe(node: Node, transactional_id: str, code: int, rights: Rights) -> d
 
 
 def _topics(transaction: Transaction, rights: Rights) -> list[dict[str, Any]]:
-    by_topic: dict[str, list[int]] = {}
-    for topic, index in sorted(transaction.partitions):
-        if topic in by_topic or rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic):
-            by_topic.setdefault(topic, []).append(index)
-    return [{"topic": topic, "partitions": indexes} for topic, indexes in by_topic.items()]
+    return [
+        {"topic": topic, "partitions": indexes}
+        for topic, indexes in transaction.by_topic().items()
+        if rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    ]

@@ -119,8 +119,7 @@ class Request:
     def encode_in_steps(self, response: Mapping[str, Any], throttle_ms: int) -> Work[Frame]:
         """As `encode`, for a large response."""
         if self.logged is not None:
-            self.logged.note_response(response)
-        yield
+            yield from self.logged.note_response_in_steps(response)
         header, values = self.header, {"throttle_time": throttle_ms, **response}
         return ((yield from encode_response_in_steps(header.api_key, header.version, header.correlation_id, values)),)
 
@@ -143,12 +142,11 @@ class PendingResponse:
     slices: Slices
 
     def __await__(self) -> Generator[Any, None, Frame | None]:
-        request, response = self.request, (yield from self.response)
-        if request is None:
-            request, response = response
-            if isfuture(response):
-                response = yield from response
-        # The handler of a Produce or Fetch request may wait for its slices, and then for its partitions.
+        response = yield from self.response
+        request: Request = self.request or response[0]
+        if self.request is None:
+            response = response[1]
+        # The handler may wait for its slices, and then for its partitions.
         while isfuture(response):
             response = yield from response
         if not _is_large(response):

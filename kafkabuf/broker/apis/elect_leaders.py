@@ -7,6 +7,8 @@ response has the partitions that changed or failed.
 
 from __future__ import annotations
 
+from asyncio import Future
+from collections.abc import Sequence
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
@@ -15,6 +17,7 @@ from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.broker.replica.state import NO_LEADER
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
@@ -28,27 +31,36 @@ _KINDS = PREFERRED, UNCLEAN = 0, 1
 
 
 @api(ELECT_LEADERS, 0, 2)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    kind = getattr(request, "election_type", PREFERRED)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
     if (refusal := rights_of(header).refusal(Operation.ALTER, ResourceType.CLUSTER)) is not None:
         return _refuse(request, refusal)
-    if request.topic_partitions is None:
-        existing = {topic.name: range(len(topic.partitions)) for topic in node.cluster.catalogue.topics.values()}
-        results = {name: [_elect(node, name, index, kind) for index in indexes] for name, indexes in existing.items()}
-        not_needed = ElectionNotNeededError.code
-        results = {
-            name: [result for result in elected if result["error_code"] != not_needed]
-            for name, elected in results.items()
-        }
-    else:
-        results = {
-            topic.topic: [_elect(node, topic.topic, index, kind) for index in topic.partitions]
-            for topic in request.topic_partitions
-        }
+    return node.cluster.slices.run(_elect_all(node, request), goes_on=True)
+
+
+def _elect_all(node: Node, request: Any) -> Work[dict[str, Any]]:
+    kind = getattr(request, "election_type", PREFERRED)
+    every = request.topic_partitions is None
+    results: dict[str, list[dict[str, Any]]] = {}
+    for name, indexes in _existing(node) if every else _named(request):
+        elected = results[name] = []
+        for index in indexes:
+            result = _elect(node, name, index, kind)
+            if not every or result["error_code"] != ElectionNotNeededError.code:
+                elected.append(result)
+            yield
     return {
         "error_code": 0 if kind in _KINDS else InvalidRequestError.code,
         "replica_election_results": [{"topic": name, "partition_result": elected} for name, elected in results.items()],
     }
+
+
+def _existing(node: Node) -> list[tuple[str, Sequence[int]]]:
+    return [(topic.name, range(len(topic.partitions))) for topic in node.cluster.catalogue.topics.values()]
+
+
+def _named(request: Any) -> list[tuple[str, Sequence[int]]]:
+    """A topic that the request repeats counts once, with its last partitions."""
+    return list({topic.topic: topic.partitions for topic in request.topic_partitions}.items())
 
 
 def _refuse(request: Any, error: KafkaError) -> dict[str, Any]:

@@ -8,6 +8,7 @@ Kafka's says NONE.
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
@@ -17,6 +18,7 @@ from kafkabuf.broker.groups.groups import OFFSETS_TOPIC
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.broker.internal.topics import TRANSACTIONS_TOPIC
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import CoordinatorNotAvailableError, InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import FIND_COORDINATOR, RequestHeader
 
@@ -25,7 +27,11 @@ _RESOURCES = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL
 
 
 @api(FIND_COORDINATOR, 0, 6, own_errors=True)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_find_all(node, header, request))
+
+
+def _find_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     code = node.cluster.faults.take_error(FIND_COORDINATOR)
     error = error_for_code(code) if code else None
     if (kind := getattr(request, "key_type", GROUP)) not in _RESOURCES:
@@ -33,10 +39,11 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     # A request has one key up to version 3, and a list of keys from version 4 on.
     keys = [request.key] if header.version < 4 else request.coordinator_keys
     rights = rights_of(header)
-    coordinators = [
-        _coordinator(node, kind, key, error or rights.refusal(Operation.DESCRIBE, _RESOURCES[kind], key))
-        for key in keys
-    ]
+    coordinators = []
+    for key in keys:
+        refusal = error or rights.refusal(Operation.DESCRIBE, _RESOURCES[kind], key)
+        coordinators.append(_coordinator(node, kind, key, refusal))
+        yield
     return coordinators[0] if header.version < 4 else {"coordinators": coordinators}
 
 

@@ -33,7 +33,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | 
 def _list(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     known = {state.value for state in State}
     unknown = [name for name in request.state_filters if name not in known]
-    matching = _filtered(node, header, request)
+    matching = yield from _filtered(node, header, request)
     if expression := getattr(request, "transactional_id_pattern", None):
         try:
             matching = yield from _matching(expression, matching)
@@ -52,18 +52,21 @@ def _list(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any
     }
 
 
-def _filtered(node: Node, header: RequestHeader, request: Any) -> list[Transaction]:
+def _filtered(node: Node, header: RequestHeader, request: Any) -> Work[list[Transaction]]:
     rights, now_ms = rights_of(header), node.cluster.clock.time_ms()
     producer_ids, states = set(request.producer_id_filters), set(request.state_filters)
-    return [
-        transaction
-        for transaction in node.cluster.transactions
-        if node.coordinates_transactions(transaction.transactional_id)
-        and (not producer_ids or transaction.producer_id in producer_ids)
-        and (not states or transaction.state.value in states)
-        and _is_old(transaction, getattr(request, "duration_filter", -1), now_ms)
-        and rights.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
-    ]
+    filtered = []
+    for transaction in tuple(node.cluster.transactions):
+        if (
+            (not producer_ids or transaction.producer_id in producer_ids)
+            and (not states or transaction.state.value in states)
+            and _is_old(transaction, getattr(request, "duration_filter", -1), now_ms)
+            and node.coordinates_transactions(transaction.transactional_id)
+            and rights.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
+        ):
+            filtered.append(transaction)
+        yield
+    return filtered
 
 
 def _matching(expression: str, transactions: Sequence[Transaction]) -> Work[list[Transaction]]:

@@ -5,18 +5,24 @@ It tells a client whether records that the client has read were lost with a form
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import rights_of
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import OFFSET_FOR_LEADER_EPOCH, RequestHeader
 
 
 @api(OFFSET_FOR_LEADER_EPOCH, 2, 4, own_errors=True)
-def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Future[dict[str, Any]]:
+    return node.cluster.slices.run(_look_up_all(node, header, request))
+
+
+def _look_up_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     injected = node.cluster.faults.take_errors(OFFSET_FOR_LEADER_EPOCH, [topic.topic for topic in request.topics])
     rights = rights_of(header)
     follower = rights.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
@@ -25,7 +31,10 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         code = injected.code_for(topic.topic)
         if not code and not follower:
             code = rights.code(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
-        partitions = [_look_up(node, topic.topic, requested, code) for requested in topic.partitions]
+        partitions = []
+        for requested in topic.partitions:
+            partitions.append(_look_up(node, topic.topic, requested, code))
+            yield
         topics.append({"topic": topic.topic, "partitions": partitions})
     return {"topics": topics}
 

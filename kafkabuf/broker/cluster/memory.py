@@ -181,7 +181,7 @@ class ClusterMemory:
             self.changes += 1
             return
         state = {name: getattr(transaction, name) for name in _TRANSACTION_FIELDS}
-        partitions = [list(partition) for partition in sorted(transaction.partitions)]
+        partitions = [[topic, index] for topic, indexes in transaction.by_topic().items() for index in indexes]
         state |= {"state": transaction.state.value, "partitions": partitions}
         self._put(("transaction", transaction.transactional_id), state)
 

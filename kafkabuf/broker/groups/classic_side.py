@@ -14,7 +14,7 @@ from uuid import uuid4
 from kafkabuf.broker.groups.consumer_group import ConsumerGroup
 from kafkabuf.broker.groups.consumer_member import JOINING, ClassicSide, ConsumerHeartbeat, ConsumerMember
 from kafkabuf.broker.groups.consumer_protocol import read_subscription, version_of, write_assignment
-from kafkabuf.broker.groups.members import Answer, Joining, failed
+from kafkabuf.broker.groups.members import Answer, Joining, check_protocols, failed, have_common_protocol
 from kafkabuf.broker.groups.reconciliation import MemberState, Partitions, TopicId
 from kafkabuf.broker.groups.senders import static_member
 from kafkabuf.broker.groups.settings import GroupSettings
@@ -22,7 +22,6 @@ from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import (
     IllegalGenerationError,
     InconsistentGroupProtocolError,
-    InvalidSessionTimeoutError,
     KafkaError,
     MemberIdRequiredError,
     RebalanceInProgressError,
@@ -46,14 +45,17 @@ class ClassicMembers:
     def join(self, request: Joining) -> Work[Answer]:
         """The member's generation, in steps: no other heartbeat to the group may be handled meanwhile."""
         named = request.member_id
+        classic = [member.classic.joining for member in self._group.members if member.classic is not None]
         try:
             self._settings.check_session(request.session_timeout)
-        except InvalidSessionTimeoutError as error:
+            check_protocols(request, classic)
+        except KafkaError as error:
             return failed(error, member_id=named)
         try:
             request = replace(request, member_id=named or str(uuid4()))
             self._group.check_size(request.member_id)
-            self._check_protocols(request)
+            if request.protocol_type != CONSUMER or not have_common_protocol(request, classic):
+                raise InconsistentGroupProtocolError("the members of the group support none of your protocols")
             if not named and request.needs_member_id and request.group_instance_id is None:
                 return failed(MemberIdRequiredError("join again with this id"), member_id=request.member_id)
             if named and request.group_instance_id is not None:
@@ -61,14 +63,6 @@ class ClassicMembers:
             return (yield from self._join(request))
         except KafkaError as error:
             return failed(error, member_id="")
-
-    def _check_protocols(self, request: Joining) -> None:
-        """Raises InconsistentGroupProtocolError unless the members of the classic protocol all support a protocol of
-        the request."""
-        sides = [member.classic for member in self._group.members if member.classic is not None]
-        common = any(all(side.supports(name) for side in sides) for name, _ in request.protocols)
-        if request.protocol_type != CONSUMER or not common:
-            raise InconsistentGroupProtocolError("the members of the group support none of your protocols")
 
     def _join(self, request: Joining) -> Work[Answer]:
         try:

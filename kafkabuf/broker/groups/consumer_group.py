@@ -44,7 +44,7 @@ from kafkabuf.broker.groups.reconciliation import (
 from kafkabuf.broker.groups.senders import sender, static_member
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.groups.subscriptions import Subscriptions, Topic, TopicSizes
-from kafkabuf.broker.waiting.slices import Work, finish
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.broker.waiting.timer import Timeout, Timer
 from kafkabuf.errors import (
     GroupMaxSizeReachedError,
@@ -345,13 +345,14 @@ class ConsumerGroup:
             self.subscriptions.forget_unused(self.members)
         self._raise_epoch()
 
-    def adopt(self, generation: int, members: Iterable[ConsumerMember]) -> None:
-        """Takes over the members of a classic group, which has this generation."""
+    def adopt(self, generation: int, members: Iterable[ConsumerMember], sizes: TopicSizes) -> None:
+        """Takes over the members of a classic group, which has this generation. `sizes` are those of the topics that
+        the members read."""
         for member in members:
             self.members.add(member)
             self._targets[member.member_id] = member.current.assigned
         self.epoch = self.assignment_epoch = generation
-        self._sizes = finish(self.subscriptions.sizes(self.members))
+        self._sizes = sizes
 
     # ---- offsets
 

@@ -32,9 +32,6 @@ class ClassicSide:
     def protocol(self) -> str:
         return self.joining.protocols[0][0]
 
-    def supports(self, protocol: str) -> bool:
-        return any(name == protocol for name, _ in self.joining.protocols)
-
     def end_join(self) -> None:
         if self.join_by is not None:
             self.join_by.cancel()

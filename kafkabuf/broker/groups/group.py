@@ -16,7 +16,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 from uuid import uuid4
 
-from kafkabuf.broker.groups.members import Answer, Joining, Member, Members, failed, respond
+from kafkabuf.broker.groups.members import (
+    Answer,
+    Joining,
+    Member,
+    Members,
+    check_protocols,
+    failed,
+    have_common_protocol,
+    respond,
+)
 from kafkabuf.broker.groups.offsets import GroupOffsets
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.waiting.timer import Timeout, Timer
@@ -24,7 +33,6 @@ from kafkabuf.errors import (
     GroupMaxSizeReachedError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
-    InvalidSessionTimeoutError,
     KafkaError,
     MemberIdRequiredError,
     RebalanceInProgressError,
@@ -97,7 +105,8 @@ class Group:
     def join(self, request: Joining) -> Answer | Awaitable[Answer]:
         try:
             self._settings.check_session(request.session_timeout)
-        except InvalidSessionTimeoutError as refusal:
+            check_protocols(request, self.members.joinings())
+        except KafkaError as refusal:
             return failed(refusal, member_id=request.member_id)
         if self._is_full_for(request.member_id):
             return self._refuse_surplus(request.member_id)
@@ -133,8 +142,8 @@ class Group:
     def _check_join(self, request: Joining) -> KafkaError | None:
         if not request.protocols or not request.protocol_type:
             return InconsistentGroupProtocolError("a member needs a protocol type and at least one protocol")
-        differs = request.protocol_type != self.protocol_type or not self.members.common_protocols(request.protocols)
-        if self.state is not State.EMPTY and differs:
+        fits = request.protocol_type == self.protocol_type and have_common_protocol(request, self.members.joinings())
+        if self.state is not State.EMPTY and not fits:
             return InconsistentGroupProtocolError("the members of the group support none of your protocols")
         if not request.member_id or request.member_id in self._promised:
             return None

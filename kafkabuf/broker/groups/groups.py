@@ -21,7 +21,7 @@ from kafkabuf.broker.groups.consumer_group import ConsumerGroup
 from kafkabuf.broker.groups.consumer_member import ConsumerHeartbeat
 from kafkabuf.broker.groups.group import Group
 from kafkabuf.broker.groups.members import Answer
-from kafkabuf.broker.groups.migration import check_upgrade, consumer_members, may_downgrade
+from kafkabuf.broker.groups.migration import may_downgrade, upgraded
 from kafkabuf.broker.groups.offsets import GroupOffsets
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.groups.subscriptions import Topic, matches_in_steps
@@ -155,13 +155,15 @@ class Groups:
         members."""
         group = self._by_id.get(group_id)
         if not beat.joins:
-            return self.consumer(group_id).heartbeat(beat)
+            return (yield from self.consumer(group_id).heartbeat(beat))
         if isinstance(group, ConsumerGroup):
-            return group.heartbeat(beat)
+            return (yield from group.heartbeat(beat))
         new = self._new_consumer_group(group_id)
         if group is not None and not group.is_empty:
-            check_upgrade(group, self.settings)
-            new.adopt(group.generation, consumer_members(group, new.subscriptions))
+            members, sizes = yield from upgraded(group, self.settings, new.subscriptions)
+            if self._by_id.get(group_id) is not group:
+                return (yield from self.heartbeat(group_id, beat))  # it was deleted meanwhile
+            new.adopt(group.generation, members, sizes)
         answer = new.heartbeat(beat)
         if group is not None:
             group.close()
@@ -169,7 +171,7 @@ class Groups:
         self._by_id[group_id] = new
         for member in new.members:
             new.renew_session(member)
-        return answer
+        return (yield from answer)
 
     def _downgrade(self, group: ConsumerGroup) -> bool:
         """Makes a classic group of a group whose members all use the classic protocol. Returns whether it has."""

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from kafkabuf.broker.waiting.timer import Timeout
-from kafkabuf.errors import FencedInstanceIdError, KafkaError, UnknownMemberIdError
+from kafkabuf.errors import (
+    FencedInstanceIdError,
+    GroupMaxSizeReachedError,
+    InvalidRequestError,
+    KafkaError,
+    UnknownMemberIdError,
+)
 
 Answer = dict[str, Any]
 Protocols = list[tuple[str, bytes]]
+
+# Consumers have two protocols. Every member looks at the protocols of every other.
+MOST_PROTOCOLS = 100
+# The metadata of all members of a group together, in bytes: its leader gets them in one response. Kafka cannot store a
+# group with more than a megabyte of them (message.max.bytes).
+MOST_METADATA = 8 << 20
 
 
 @dataclass(slots=True)
@@ -29,6 +41,11 @@ class Joining:
     needs_member_id: bool
     skips_assignment: bool = False
     client_host: str = ""
+
+    @property
+    def size(self) -> int:
+        """The bytes of the protocols."""
+        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
 
 @dataclass(slots=True)
@@ -55,9 +72,6 @@ class Member:
     def metadata(self, protocol: str) -> bytes:
         return dict(self.joining.protocols)[protocol]
 
-    def supports(self, protocol: str) -> bool:
-        return any(name == protocol for name, _ in self.joining.protocols)
-
     @property
     def awaits_join(self) -> bool:
         return self.join is not None and not self.join.done()
@@ -83,6 +97,26 @@ def failed(error: KafkaError, **values: Any) -> Answer:
 def respond(future: asyncio.Future[Answer] | None, answer: Answer) -> None:
     if future is not None and not future.done():
         future.set_result(answer)
+
+
+def check_protocols(request: Joining, members: Iterable[Joining]) -> None:
+    """Raises InvalidRequestError for a member with too many protocols, and GroupMaxSizeReachedError if the members
+    already have so much metadata that the group takes no more."""
+    if len(request.protocols) > MOST_PROTOCOLS:
+        raise InvalidRequestError(f"{len(request.protocols)} protocols: a member may have {MOST_PROTOCOLS}")
+    size = request.size + sum(other.size for other in members if other.member_id != request.member_id)
+    if size > MOST_METADATA:
+        raise GroupMaxSizeReachedError(f"{size} bytes of metadata: the members of a group may have {MOST_METADATA}")
+
+
+def have_common_protocol(request: Joining, members: Iterable[Joining]) -> bool:
+    """Whether all members support one of the protocols of a request."""
+    common = {name for name, _ in request.protocols}
+    for other in members:
+        common.intersection_update(name for name, _ in other.protocols)
+        if not common:
+            break
+    return bool(common)
 
 
 class Members:
@@ -161,9 +195,9 @@ class Members:
         """The longest rebalance time-out of the members, in seconds."""
         return max((member.joining.rebalance_timeout for member in self), default=0.0)
 
-    def common_protocols(self, protocols: Protocols) -> list[str]:
-        """The names among `protocols` that every member supports."""
-        return [name for name, _ in protocols if all(member.supports(name) for member in self)]
+    def joinings(self) -> Iterator[Joining]:
+        """How the members joined."""
+        return (member.joining for member in self)
 
     def elect_protocol(self) -> str:
         """Each member votes for its first protocol that all members support. The protocol with the most votes wins."""

@@ -14,16 +14,15 @@ differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kafkabuf.broker.groups.consumer_group import ConsumerGroup
 from kafkabuf.broker.groups.consumer_member import ClassicSide, ConsumerMember, Subscription
 from kafkabuf.broker.groups.consumer_protocol import read_assignment, read_subscription
 from kafkabuf.broker.groups.group import Group
 from kafkabuf.broker.groups.members import Member
-from kafkabuf.broker.groups.reconciliation import NO_PARTITIONS, CurrentAssignment, MemberState, Partitions
+from kafkabuf.broker.groups.reconciliation import CurrentAssignment, MemberState, TopicIdPartition
 from kafkabuf.broker.groups.settings import GroupSettings
-from kafkabuf.broker.groups.subscriptions import Subscriptions
+from kafkabuf.broker.groups.subscriptions import Subscriptions, TopicSizes
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import GroupIdNotFoundError
 from kafkabuf.protocol.cursor import MALFORMED
 
@@ -44,11 +43,30 @@ def _refusal(group: Group, reason: str) -> GroupIdNotFoundError:
     return GroupIdNotFoundError(f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}.")
 
 
-def consumer_members(group: Group, subscriptions: Subscriptions) -> Iterator[ConsumerMember]:
-    """The members of a classic group as members of a consumer group, with the partitions that they have. Raises
-    GroupIdNotFoundError if the group cannot be upgraded."""
-    taken: Partitions = NO_PARTITIONS
+def upgraded(
+    group: Group, settings: GroupSettings, subscriptions: Subscriptions
+) -> Work[tuple[list[ConsumerMember], TopicSizes]]:
+    """The members of a classic group as members of a consumer group, with the partitions that they have, and the topics
+    that they read, in steps. Raises GroupIdNotFoundError if the group cannot be upgraded."""
+    while not group.is_empty:
+        check_upgrade(group, settings)
+        before = _state(group)
+        members = yield from _consumer_members(group, subscriptions)
+        sizes = yield from subscriptions.sizes(members)
+        # Members may leave, sync or expire between two steps. They do not join: that has the turn of this work.
+        if _state(group) == before:
+            return members, sizes
+    return [], {}
+
+
+def _state(group: Group) -> tuple[object, ...]:
+    return group.generation, group.protocol, [(member.member_id, member.assignment) for member in group.members]
+
+
+def _consumer_members(group: Group, subscriptions: Subscriptions) -> Work[list[ConsumerMember]]:
+    taken: set[TopicIdPartition] = set()
     protocol = group.protocol or group.members.elect_protocol()
+    members = []
     for member in group.members:
         try:
             subscription = read_subscription(member.metadata(protocol))
@@ -63,8 +81,12 @@ def consumer_members(group: Group, subscriptions: Subscriptions) -> Iterator[Con
             )
         partitions = subscriptions.partitions(assigned) - taken
         taken |= partitions
+        yield
         current = CurrentAssignment(group.generation, group.generation, MemberState.STABLE, partitions)
-        yield _consumer_member(member, subscriptions.shared(subscription.topics), subscription.rack_id, current)
+        topics = subscriptions.shared(subscription.topics)
+        members.append(_consumer_member(member, topics, subscription.rack_id, current))
+        yield
+    return members
 
 
 def _consumer_member(

@@ -68,6 +68,11 @@ class GroupOffsets:
         numbered = self._committed.get(partition)
         return None if numbered is None else numbered[1]
 
+    def copy(self) -> GroupOffsets:
+        """What clients see of the offsets now."""
+        pending = {producer_id: dict(offsets) for producer_id, offsets in self._pending.items()}
+        return GroupOffsets(_committed=dict(self._committed), _pending=pending)
+
     def commit(self, partition: TopicPartition, offset: Committed) -> None:
         self._commit(partition, next(self._numbers), offset)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Protocol
 from uuid import UUID
 
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.clock import Clock
 from kafkabuf.errors import TimeoutError
 from kafkabuf.protocol.messages import RequestHeader
@@ -65,6 +66,10 @@ class LoggedRequest:
     def note_response(self, response: Any) -> None:
         """Thread: the event loop."""
         self.error_code = response if isinstance(response, int) else _first_error(response)
+
+    def note_response_in_steps(self, response: Mapping[str, Any]) -> Work[None]:
+        """As `note_response`, for a large response: a step for each mapping in it."""
+        self.error_code = yield from _first_error_in_steps(response)
 
 
 Match = Callable[[LoggedRequest], bool]
@@ -162,6 +167,20 @@ def _partitions(topic: Any) -> Iterator[int]:
 def _first(message: Any, *attributes: str) -> Any:
     """The value of the first attribute that `message` has; `message` itself if it has no such attribute."""
     return next((value for name in attributes if (value := getattr(message, name, None)) is not None), message)
+
+
+def _first_error_in_steps(answer: Any) -> Work[int]:
+    if isinstance(answer, Mapping):
+        if code := answer.get("error_code"):
+            return int(code)
+        answer = answer.values()
+        yield
+    elif not isinstance(answer, list | tuple):
+        return _first_error(answer)
+    for part in answer:
+        if not isinstance(part, _WITHOUT_ERROR_CODE) and (code := (yield from _first_error_in_steps(part))):
+            return int(code)
+    return 0
 
 
 def _first_error(answer: Any) -> int:

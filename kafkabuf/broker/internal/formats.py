@@ -68,7 +68,7 @@ def group_key(group: str) -> bytes:
 
 def group_value(group: Group, now_ms: int) -> bytes:
     members = list(group.members)
-    out = struct.pack(">h", 3) + text(group.protocol_type) + struct.pack(">i", group.generation)
+    out = bytearray(struct.pack(">h", 3) + text(group.protocol_type) + struct.pack(">i", group.generation))
     out += text(group.protocol or None) + text(group.members.leader if members else None)
     out += struct.pack(">qi", now_ms, len(members))
     for member in members:
@@ -77,7 +77,7 @@ def group_value(group: Group, now_ms: int) -> bytes:
         out += text(joining.client_host)
         out += struct.pack(">ii", round(joining.rebalance_timeout * 1000), round(joining.session_timeout * 1000))
         out += sized(member.metadata(group.protocol)) + sized(member.assignment)
-    return out
+    return bytes(out)
 
 
 # ---- __transaction_state
@@ -88,10 +88,7 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def transaction_value(transaction: Transaction, flexible: bool, now_ms: int) -> bytes:
-    by_topic: dict[str, list[int]] = {}
-    for topic, index in sorted(transaction.partitions):
-        by_topic.setdefault(topic, []).append(index)
-    topics = None if transaction.state is State.EMPTY else by_topic
+    topics = None if transaction.state is State.EMPTY else transaction.by_topic()
     out = struct.pack(
         ">hqhib",
         int(flexible),
