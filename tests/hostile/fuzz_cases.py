@@ -18,7 +18,15 @@ from kafkabuf.protocol.schema import FIXED
 from tests.broker.raw_client import NOW, batch
 from tests.hostile import fuzz_values, fuzz_wire
 from tests.hostile.fuzz_bytes import mutated
-from tests.hostile.fuzz_scenarios import SCENARIOS, Producer, Scenario, acls, members, transaction
+from tests.hostile.fuzz_scenarios import (
+    SCENARIOS,
+    Producer,
+    Scenario,
+    everything,
+    members,
+    transaction,
+    upgrade,
+)
 from tests.hostile.fuzz_target import MAX_REQUEST, Case, corpus
 from tests.hostile.fuzz_wire import DIGITS, INTEGER, Place, Plain, Repeated
 from tests.hostile.fuzz_worlds import SOUND, TOPIC
@@ -34,11 +42,11 @@ _CODECS = tuple(fuzz_values.CODECS)
 # Sizes of the topics that the fuzzer makes in good faith: most must be small, for the sake of the next requests.
 _PARTITIONS = (1, 1, 1, 2, 3, 50, 100_000, 2**31 - 1, 0, -1, -2)
 _MANY_PARTITIONS = (1_000, 2_000, 10_000, 20_000)
-# Offsets of a transaction, and topics that members read.
-_MOST: dict[Scenario, int] = {transaction: 9_000, members: 2_500, acls: 0}
-_MOST_IN_FOLDER: dict[Scenario, int] = {transaction: 300, members: 100}
+# Offsets of a transaction, topics that members read, partitions of a topic.
+_MOST: dict[Scenario, int] = {transaction: 9_000, members: 2_500, upgrade: 2_500, everything: 9_900}
+_MOST_IN_FOLDER: dict[Scenario, int] = {transaction: 300, members: 100, upgrade: 100, everything: 300}
 # How many of the generations begin with a scenario.
-_SCENARIOS = 0.3
+_SCENARIOS = 0.4
 
 Draw = Callable[["Cases"], Case]
 
@@ -73,7 +81,7 @@ class Cases:
     def _begin(self, kind: str) -> Iterator[Case]:
         """The requests of a scenario."""
         scenario = self._random.choice(SCENARIOS[kind])
-        most = (_MOST_IN_FOLDER if kind == "folder" else _MOST)[scenario]
+        most = (_MOST_IN_FOLDER if kind == "folder" else _MOST).get(scenario, 0)
         for case in scenario(self._random, most, lambda known: self.producer(known)):
             yield replace(case, origin=scenario.__name__)
 

@@ -1,5 +1,6 @@
 """Requests that need others before them: a transaction with thousands of offsets, members of a group that read
-thousands of topics and not the same, thousands of ACLs.
+thousands of topics and not the same, members of the classic protocol with thousands of protocols or of topics,
+thousands of ACLs, and requests for everything that there is.
 
 A scenario yields its requests one after the other. Each of them must be answered as any other request of the fuzzer.
 """
@@ -7,6 +8,7 @@ A scenario yields its requests one after the other. Each of them must be answere
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +22,9 @@ Scenario = Callable[[random.Random, int, Producer], Iterator[Case]]
 _GROUP, _TOPIC, _TRANSACTION = "f-scenario", "f-many", "f-many-offsets"
 _MEMBERS = 100
 _LONGEST_NAME = 40
+# Of a protocol's string.
+_LONGEST_STRING = 0x7FFF
+_LONG_NAMES = 20
 # As many as the limit of items in a request allows.
 _ACLS = 19_990
 _ACLS_TO_CREATE = (10_000, _ACLS)
@@ -67,6 +72,84 @@ def _join(group: str, number: int, topics: Sequence[str], assignor: str) -> Case
     )  # fmt: skip
 
 
+def protocols(generator: random.Random, count: int, producer: Producer) -> Iterator[Case]:
+    """Members of a classic group with thousands of protocols, or with as much metadata as a request holds."""
+    group, small = f"{_GROUP}-{generator.randrange(1000)}", generator.random() < 0.5
+    for number in range(_MEMBERS // 10):
+        names = [f"p{index}" for index in range(_ACLS if generator.random() < 0.5 else 100)]
+        metadata = b"" if small or len(names) > 100 else bytes(10_000)
+        yield _join_classic(group, number, [(name, metadata) for name in reversed(names)])
+    yield _case(messages.DESCRIBE_GROUPS, 5, groups=[group])
+    yield _leave(group, [f"m{number}" for number in range(_ACLS)])
+
+
+def upgrade(generator: random.Random, count: int, producer: Producer) -> Iterator[Case]:
+    """Members of a classic group read different topics, and then a member with group.protocol=consumer joins. Members
+    of the classic protocol join the group again."""
+    group, names = f"{_GROUP}-{generator.randrange(1000)}", [f"s-{number:08d}" for number in range(count)]
+    yield _create([(name, 1) for name in names])
+    for number in range(_MEMBERS):
+        yield _join_classic(group, number, [("range", _subscription(generator.sample(names, count * 4 // 5)))])
+    for number in (0, 1):
+        yield _join(group, number, names[number::2], "uniform")
+        yield _join_classic(group, number, [("range", _subscription(names[number::3]))])
+    yield _case(messages.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[group], include_authorized_operations=True)
+    yield _leave(group, ["m0", "m1"])
+    yield _case(messages.DELETE_TOPICS, 5, topic_names=names, timeout=1000)
+
+
+def _join_classic(group: str, number: int, offered: Sequence[tuple[str, bytes]]) -> Case:
+    """A static member joins for the first time."""
+    return _case(
+        messages.JOIN_GROUP, 5, group_id=group, session_timeout=60_000, rebalance_timeout=60_000, member_id="",
+        group_instance_id=f"i{number}", protocol_type="consumer",
+        protocols=[{"name": name, "metadata": metadata} for name, metadata in offered],
+    )  # fmt: skip
+
+
+def _subscription(topics: Sequence[str]) -> bytes:
+    """What a consumer has in JoinGroup: version 0, topics, no data."""
+    named = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
+    return struct.pack(">hi", 0, len(topics)) + named + struct.pack(">i", -1)
+
+
+def _leave(group: str, members: Sequence[str]) -> Case:
+    named = [{"member_id": member, "group_instance_id": None} for member in members]
+    return _case(messages.LEAVE_GROUP, 4, group_id=group, members=named)
+
+
+def everything(generator: random.Random, count: int, producer: Producer) -> Iterator[Case]:
+    """Thousands of partitions, groups with long names, and a transaction with all of the partitions. Requests without a
+    list ask for everything, others name very many things."""
+    yield _create([(_TOPIC, count)])
+    indexes = list(range(count))
+    for number in range(_LONG_NAMES):
+        name = f"{number}{'g' * (_LONGEST_STRING - 8)}"
+        yield _case(messages.OFFSET_COMMIT, 8, group_id=name, topics=_offsets(1))
+        yield _case(messages.INIT_PRODUCER_ID, 4, transactional_id=name, transaction_timeout=60_000)
+    yield _case(messages.INIT_PRODUCER_ID, 4, transactional_id=_TRANSACTION, transaction_timeout=60_000)
+    producer_id, epoch = producer(_TRANSACTION)
+    added = {"transactional_id": _TRANSACTION, "producer_id": producer_id, "producer_epoch": epoch}
+    added["topics"] = [{"name": _TOPIC, "partitions": indexes}]
+    yield _case(messages.ADD_PARTITIONS_TO_TXN, 3, **{f"v3_and_below_{name}": value for name, value in added.items()})
+    requests = [
+        _case(messages.LIST_GROUPS, 4),
+        _case(messages.LIST_TRANSACTIONS, 1),
+        _case(messages.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[_TRANSACTION]),
+        _case(messages.ELECT_LEADERS, 2, election_type=0, topic_partitions=None, timeout=1000),
+        _case(messages.DESCRIBE_LOG_DIRS, 4, topics=None),
+        _case(messages.DESCRIBE_PRODUCERS, 0, topics=[{"name": _TOPIC, "partition_indexes": indexes}]),
+        _case(messages.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], response_partition_limit=2000, cursor=None),
+        _case(messages.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[f"k{index}" for index in indexes]),
+        _case(messages.DESCRIBE_GROUPS, 5, groups=[f"k{index}" for index in indexes]),
+        _case(messages.METADATA, 9, topics=None, allow_auto_topic_creation=False),
+    ]
+    generator.shuffle(requests)
+    yield from requests
+    yield _case(messages.END_TXN, 3, **_owner(producer), committed=generator.random() < 0.5)
+    yield _case(messages.DELETE_TOPICS, 5, topic_names=[_TOPIC], timeout=1000)
+
+
 def acls(generator: random.Random, count: int, producer: Producer) -> Iterator[Case]:
     """Thousands of ACLs in one request."""
     name = "a" * generator.choice((1, _LONGEST_NAME - 8))
@@ -90,8 +173,8 @@ def _filter() -> dict[str, Any]:
 
 # By kind of world. Only "three" has an authorizer; its nodes share the groups, and the fuzzer asks one node.
 SCENARIOS: dict[str, tuple[Scenario, ...]] = {
-    "memory": (transaction, members),
-    "folder": (transaction, members),
+    "memory": (transaction, members, protocols, upgrade, everything),
+    "folder": (transaction, members, upgrade, everything),
     "three": (acls,),
 }
 

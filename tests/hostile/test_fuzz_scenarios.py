@@ -8,13 +8,27 @@ import pytest
 
 from tests.hostile import fuzz_target
 from tests.hostile.fuzz_cases import Cases
-from tests.hostile.fuzz_scenarios import SCENARIOS, Scenario, acls, members, transaction
+from tests.hostile.fuzz_scenarios import (
+    SCENARIOS,
+    Scenario,
+    acls,
+    everything,
+    members,
+    protocols,
+    transaction,
+    upgrade,
+)
 from tests.hostile.fuzz_target import Case, Target
 
-INVALID_REQUEST, POLICY_VIOLATION, GROUP_SUBSCRIBED_TO_TOPIC = 42, 44, 86
+UNKNOWN_MEMBER, INVALID_REQUEST, POLICY_VIOLATION, GROUP_SUBSCRIBED_TO_TOPIC = 25, 42, 44, 86
+# A member that waits for others has no response.
+NO_RESPONSE = None
 EXPECTED: dict[Scenario, set[int | None]] = {
     transaction: {0},
     members: {0, GROUP_SUBSCRIBED_TO_TOPIC},
+    protocols: {0, NO_RESPONSE, INVALID_REQUEST, UNKNOWN_MEMBER},
+    upgrade: {0, NO_RESPONSE},
+    everything: {0},
     acls: {0, POLICY_VIOLATION, INVALID_REQUEST},
 }
 
