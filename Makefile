@@ -24,7 +24,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help build java demo demo-kafka quick test test-all test-whole fetch slowest
-.PHONY: test-peers test-pythons test-spark-kills test-spark-kill test-spark-versions test-spark-wheels wheel wheels sdist sbom
+.PHONY: kerberos test-kerberos test-peers test-pythons test-spark-kills test-spark-kill test-spark-versions test-spark-wheels wheel wheels sdist sbom
 .PHONY: simulate fuzz fuzz-api sanitize sanitize-core test-portable lint format docs bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
@@ -49,6 +49,11 @@ $(VENV)/.bench: $(VENV)/.built requirements-bench.lock
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-bench.lock
 	@touch $@
 
+# Compiled against Kerberos's headers, with the build tools of the lock file.
+$(VENV)/.gssapi: $(VENV)/.built requirements-gssapi.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements-gssapi.lock
+	@touch $@
+
 $(VENV)/.docs: $(VENV)/.built requirements-docs.lock
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-docs.lock
 	@touch $@
@@ -60,6 +65,9 @@ build: $(VENV)/.built  ## Make .venv and build the extensions in place
 
 java:
 	@tools/bootstrap.sh check-java
+
+kerberos: build
+	@$(BIN)/python -m rigs.kdc
 
 demo: java build  ## Publish flights.csv with Spark and check what arrived (ARGS: see `kafkabuf demo --help`)
 	@$(BIN)/kafkabuf demo $(ARGS)
@@ -73,7 +81,7 @@ quick: build  ## Run the tests that start no process, in a minute; needs no Java
 test: fetch  ## Run every part once, real Apache Kafka and Spark included, in some 8 minutes (ARGS go to one pytest)
 	@$(if $(ARGS),$(PYTEST) -m "not slow" $(ARGS),$(BIN)/python -m tests)
 
-test-all: test-whole test-spark-kills test-spark-versions test-spark-wheels simulate fuzz sanitize test-portable test-peers  ## Run everything: kills, other PySparks, clusters, long simulations, fuzzers, sanitizers too (hours)
+test-all: test-whole test-spark-kills test-spark-versions test-spark-wheels simulate fuzz sanitize test-portable test-peers test-kerberos  ## Run everything: kills, other PySparks, clusters, long simulations, fuzzers, sanitizers too (hours)
 
 test-whole: fetch  ## Run the slow tests too, and all seeds and examples of the randomised tests
 	@$(BIN)/python -m tests.spark.versions --fetch
@@ -91,6 +99,10 @@ test-pythons:  ## Run `make test` under each CPython from 3.11 on that is found;
 test-peers: fetch  ## Run other clients' own tests: their producers' with our faces, all of them against the embedded cluster
 	@$(BIN)/python -m tools.every_peer $(ARGS)
 	@$(BIN)/python -m tools.suites
+
+test-kerberos: kerberos java $(VENV)/.gssapi  ## Run GSSAPI against MIT's KDC and real Kafka, from Spark too (needs krb5-kdc; ARGS go to pytest)
+	@$(BIN)/python -m rigs.real_kafka --fetch
+	@$(PYTEST) tests/real/kerberos.py tests/real/kerberos_spark.py $(ARGS)
 
 test-spark-kills: java build  ## Kill Spark's processes at every step of each guarantee, and at random (ARGS: --help)
 	@$(BIN)/python -m rigs.real_kafka --fetch

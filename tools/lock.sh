@@ -37,6 +37,8 @@ compile --extra pkcs12 --extra verify --extra schema-registry --extra prometheus
     --constraint requirements.lock --output-file requirements-extras.lock "$tools/pyproject.toml"
 compile --constraint requirements.lock --constraint requirements-build.lock \
     --output-file requirements-wheel.lock "$tools/wheel.in"
+compile --extra gssapi --constraint requirements.lock --constraint requirements-build.lock \
+    --output-file requirements-gssapi.lock "$tools/pyproject.toml"
 compile --output-file requirements-release.lock "$tools/release.in"
 for age in oldest newest; do
     compile --output-file "requirements-spark-$age.lock" "$tools/spark-$age.in"

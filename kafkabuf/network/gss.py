@@ -1,7 +1,7 @@
 """The calls of the GSS-API (RFC 2743, 2744) that Kerberos needs, by the package gssapi: the extra `kafkabuf[gssapi]`.
 
 Each call may take long, because the library asks a KDC or DNS: none of them runs in the Sender's thread. They release
-the GIL, except `inquire_cred`. So the name of credentials is asked for only after a context has begun with them.
+the GIL while the library asks.
 Errors of the library leave here as KafkaErrors (gss_errors.py).
 """
 
@@ -101,10 +101,11 @@ class Gss:
             )
         return Step(found.context, found.token or b"", not found.more_steps, self._mutual in found.flags)
 
-    def principal(self, credentials: Credentials, situation: Situation) -> str:
-        """Whose credentials they are, with the realm. Only after a context has begun with them."""
+    def principal(self, context: Any, situation: Situation) -> str:
+        """Whose context it is, with the realm. The context knows that even if the ticket has ended since it began."""
         with self._explained(situation):
-            name = self._raw.inquire_cred(credentials.handle, lifetime=False, usage=False, mechs=False).name
+            unasked = dict.fromkeys(("target_name", "lifetime", "mech", "flags", "locally_init", "complete"), False)
+            name = self._raw.inquire_context(context, **unasked).initiator_name
             return str(self._raw.display_name(name, name_type=False).name.decode())
 
     def unwrap(self, context: Any, message: bytes, situation: Situation) -> bytes:

@@ -12,7 +12,8 @@ from kafkabuf.errors import KafkaError, NetworkError, SaslAuthenticationError, p
 _TABLE = -1765328384  # MIT's ERROR_TABLE_BASE_krb5; Heimdal has the same numbers of RFC 4120 there
 _LONGEST_TEXT = 400
 # The routine errors of RFC 2744 that need no Kerberos code beside them.
-_BAD_MIC, _DEFECTIVE_TOKEN, _NO_CREDENTIALS, _EXPIRED_CREDENTIALS = 6, 9, 7, 11
+_BAD_MIC, _DEFECTIVE_TOKEN, _NO_CREDENTIALS = 6, 9, 7
+_EXPIRED = {11, 12}  # the credentials, or the context that they have begun
 
 
 class Situation(NamedTuple):
@@ -52,7 +53,7 @@ _NO_ANSWER = "no KDC answers: is one running, and does a firewall let port 88 th
 _NO_REALM = "the principal has no realm, and krb5.conf names no default realm: write user@REALM, or set KRB5_CONFIG"
 _NO_TICKET = "{where} has no ticket: run kinit, or give sasl.kerberos.keytab and sasl.kerberos.principal"
 _NO_KEY = "the keytab {keytab} has no key of {who}: `klist -k` lists those that it has"
-_EXPIRED = (
+_EXPIRED_CACHE = (
     "the ticket in {where} has expired: run kinit again, or give sasl.kerberos.keytab and sasl.kerberos.principal"
 )
 _EXPIRED_TICKET = "the ticket of {who} has expired"
@@ -68,10 +69,10 @@ _ADVICE = {
     23: "the password of {who} has expired: change it, and export the keytab again",
     24: _OLD_KEY,
     31: _OLD_KEY,
-    32: _EXPIRED_TICKET,
     33: _CLOCKS,
     37: _CLOCKS,
     68: "the KDC does not serve the realm of {who}: check the realm, and krb5.conf",
+    148: _CLOCKS,  # the KDC's reply has another time: without preauthentication the client notices it first
     154: _NO_KDC,
     156: _NO_ANSWER,
     224: _NO_REALM,
@@ -84,7 +85,8 @@ def explained(error: Any, situation: Situation) -> KafkaError:
     """The library's GSSError as ours: a NetworkError if a later attempt may succeed, else SaslAuthenticationError."""
     code = _signed(error.min_code) - _TABLE
     routine = (error.maj_code >> 16) & 0xFF
-    passing = code in _PASSING
+    # The next attempt with a keytab logs in again, and gets a new ticket.
+    passing = code in _PASSING or (situation.keytab is not None and _is_expired(code, routine))
     advice = _advice(code, routine, situation)
     if advice:
         values = situation._asdict() | {"who": situation.who, "where": situation.where}
@@ -95,8 +97,8 @@ def explained(error: Any, situation: Situation) -> KafkaError:
 
 def _advice(code: int, routine: int, situation: Situation) -> str:
     from_keytab = situation.keytab is not None
-    if routine == _EXPIRED_CREDENTIALS or code == 32:
-        return _EXPIRED_TICKET if from_keytab else _EXPIRED
+    if _is_expired(code, routine):
+        return _EXPIRED_TICKET if from_keytab else _EXPIRED_CACHE
     if code in _ADVICE:
         return _ADVICE[code]
     if routine == _NO_CREDENTIALS:
@@ -104,6 +106,10 @@ def _advice(code: int, routine: int, situation: Situation) -> str:
     if routine in (_BAD_MIC, _DEFECTIVE_TOKEN):
         return "the broker sent a token that is not Kerberos's, or that was changed on its way"
     return ""
+
+
+def _is_expired(code: int, routine: int) -> bool:
+    return routine in _EXPIRED or code == 32
 
 
 def _signed(code: int) -> int:

@@ -130,7 +130,6 @@ class KerberosExchange:
         return step.token
 
     def _agree_on_no_layer(self, challenge: bytes) -> bytes:
-        assert self._credentials is not None
         situation = self._login.situation("to agree on a security layer")
         offer = self._gss.unwrap(self._context, challenge, situation)
         if len(offer) != 4:
@@ -139,7 +138,7 @@ class KerberosExchange:
             raise _refused(
                 f"an offer of security layers ({offer[0]}) without the one that Kafka has, which is none (1)"
             )
-        principal = self._gss.principal(self._credentials, situation)
+        principal = self._gss.principal(self._context, situation)
         message = self._gss.wrap(self._context, bytes([NO_LAYER, 0, 0, 0]) + principal.encode(), situation)
         self._agreed = True
         self._context = self._credentials = None

@@ -23,6 +23,7 @@ SHARED_LOCKS = (
     "requirements-bench.lock",
     "requirements-build.lock",
     "requirements-extras.lock",
+    "requirements-gssapi.lock",
     "requirements-wheel.lock",
 )
 

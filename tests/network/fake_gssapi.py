@@ -18,7 +18,7 @@ from tests.network.security_support import Refused, ServerExchange
 
 MIT = -1765328384  # the base of MIT's table of error codes
 UNREACHABLE, NO_PRINCIPAL, NO_BROKER, SKEW, NO_CACHE = 156, 6, 7, 37, 195
-FAILURE, NO_CREDENTIALS, EXPIRED, BAD_MIC, DEFECTIVE = (number << 16 for number in (13, 7, 11, 6, 9))
+FAILURE, NO_CREDENTIALS, EXPIRED, EXPIRED_CONTEXT, BAD_MIC, DEFECTIVE = (n << 16 for n in (13, 7, 11, 12, 6, 9))
 
 
 class GSSError(Exception):
@@ -53,6 +53,7 @@ class FakeGssapi:
         self.realm = "REALM"
         self.proves = True
         self.errors: dict[str, GSSError] = {}  # by function
+        self.initiator = ""  # the principal of the newest context
         self.calls: list[str] = []
         self.threads: set[str] = set()
         self.open = threading.Event()  # while it is not set, a KDC does not answer
@@ -106,6 +107,7 @@ class FakeGssapi:
         granted = flags if self.proves else Flag(32)
         if context is None:
             self._ask_kdc()
+            self.initiator = creds
             token = f"AP-REQ {creds} {service.decode()}".encode()
             return SimpleNamespace(context="begun", token=token, more_steps=self.proves, flags=granted)
         if input_token == b"AP-REP more":
@@ -114,9 +116,11 @@ class FakeGssapi:
             raise GSSError(DEFECTIVE)
         return SimpleNamespace(context="complete", token=None, more_steps=False, flags=granted)
 
-    def inquire_cred(self, creds: str, lifetime: bool, usage: bool, mechs: bool) -> Any:
-        self._note("inquire_cred")
-        return SimpleNamespace(name=creds.encode())
+    def inquire_context(self, context: str, **unasked: bool) -> Any:
+        self._note("inquire_context")
+        assert context == "complete"
+        assert not any(unasked.values())
+        return SimpleNamespace(initiator_name=self.initiator.encode())
 
     def wrap(self, context: str, message: bytes, confidential: bool) -> Any:
         self._note("wrap")

@@ -269,6 +269,7 @@ def test_login_that_fails_fails_all_who_wait_for_it(library: FakeGssapi, keytab:
         (fake_gssapi.NO_CREDENTIALS, 24, "export the keytab again"),
         (fake_gssapi.NO_CREDENTIALS, 31, "not the present key of principal alice@REALM"),
         (fake_gssapi.NO_CREDENTIALS, 37, "synchronise them"),
+        (fake_gssapi.NO_CREDENTIALS, 148, "synchronise them"),
         (fake_gssapi.NO_CREDENTIALS, 154, "krb5.conf names no KDC"),
         (fake_gssapi.NO_CREDENTIALS, 156, "port 88"),
         (fake_gssapi.NO_CREDENTIALS, 195, "has no key of principal alice@REALM"),
@@ -293,7 +294,20 @@ def test_unknown_broker_names_its_principal(library: FakeGssapi, keytab: dict[st
         exchange_of(library, keytab).respond(b"")
 
 
-@pytest.mark.parametrize("error", [GSSError(fake_gssapi.EXPIRED), GSSError(fake_gssapi.FAILURE, 32)])
+EXPIRED = [GSSError(fake_gssapi.EXPIRED), GSSError(fake_gssapi.EXPIRED_CONTEXT), GSSError(fake_gssapi.FAILURE, 32)]
+
+
+@pytest.mark.parametrize("error", EXPIRED)
+def test_ticket_of_a_keytab_that_ends_under_way_is_no_refusal(
+    library: FakeGssapi, keytab: dict[str, Any], error: GSSError
+) -> None:
+    """The next attempt logs in again."""
+    library.errors["init_sec_context"] = error
+    with pytest.raises(NetworkError, match="the ticket of principal alice@REALM has expired"):
+        exchange_of(library, keytab).respond(b"")
+
+
+@pytest.mark.parametrize("error", EXPIRED)
 def test_expired_ticket_of_a_cache_asks_for_kinit(library: FakeGssapi, keytab: dict[str, Any], error: GSSError) -> None:
     library.caches["DEFAULT"] = ALICE, 100
     library.errors["init_sec_context"] = error

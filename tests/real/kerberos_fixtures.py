@@ -1,0 +1,26 @@
+"""The realm of `make test-kerberos`: one KDC and one node of Kafka for all its tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rigs.kdc import Kdc
+from tests.network.certificates import Authority
+from tests.real.kerberos_support import KerberosKafka, World
+
+
+@pytest.fixture(scope="session")
+def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    ca = Authority(tmp_path_factory.mktemp("authority"))
+    with Kdc() as kdc, pytest.MonkeyPatch.context() as variables:
+        kdc.add("alice")
+        kdc.keytab("alice")
+        for name, value in kdc.environment.items():
+            variables.setenv(name, value)
+        variables.setenv("KRB5CCNAME", f"FILE:{kdc.folder}/nobody")  # never a ticket of whoever runs the tests
+        kafka = KerberosKafka(kdc, ca.issue("broker", "DNS:localhost"))
+        with kafka:
+            kafka.create_topic("t")
+            yield World(kdc, kafka, ca)
