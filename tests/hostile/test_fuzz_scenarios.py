@@ -57,7 +57,7 @@ def test_broker_carries_out_the_requests_of_a_scenario(
 
 @pytest.mark.parametrize("kind", SCENARIOS)
 def test_scenarios_come_first_in_some_generations(kind: str) -> None:
-    first = [Cases(random.Random(seed), kind).next().origin for seed in range(30)]
+    first = [Cases(random.Random(seed), kind).next().origin for seed in range(100)]
     names = {scenario.__name__ for scenario in SCENARIOS[kind]}
     assert names < set(first)
-    assert sum(origin in names for origin in first) < 20
+    assert sum(origin in names for origin in first) < 60
