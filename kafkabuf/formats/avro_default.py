@@ -7,33 +7,69 @@ from typing import Any
 
 from kafkabuf.formats.avro_schema import MAX_DEPTH, MISSING, Array, Enum, Fixed, Map, Node, Primitive, Record, Union
 
+MAX_PARTS = 1 << 12
+
 
 class DefaultError(ValueError):
     """The default does not fit the type."""
 
 
-def encode_default(node: Node, value: Any, depth: int = 0) -> bytes:
+class _TooLargeError(DefaultError):
+    """The default has more parts than are allowed: no branch of a union can change that."""
+
+
+def encode_default(node: Node, value: Any) -> bytes:
     """Raises DefaultError."""
-    if depth > MAX_DEPTH:
-        raise DefaultError(f"it is nested deeper than {MAX_DEPTH} levels")
-    match node:
-        case Union():
-            return _union(node, value, depth)
-        case Primitive():
-            return _primitive(node, value)
-        case Fixed() if isinstance(value, str) and len(value) == node.bytes:
-            return _latin(value)
-        case Enum() if value in node.symbols:
-            return encode_long(node.symbols.index(value))
-        case Array() if isinstance(value, list):
-            items = b"".join(encode_default(node.items, item, depth + 1) for item in value)
-            return (encode_long(len(value)) if value else b"") + items + b"\0"
-        case Map() if isinstance(value, dict):
-            pairs = b"".join(_text(key) + encode_default(node.values, item, depth + 1) for key, item in value.items())
-            return (encode_long(len(value)) if value else b"") + pairs + b"\0"
-        case Record() if isinstance(value, dict):
-            return b"".join(_field(found.node, value.get(found.name, found.default), depth) for found in node.fields)
-    raise DefaultError(f"{value!r} does not fit {node}")
+    return _Encoding().encode(node, value, 0)
+
+
+class _Encoding:
+    """One default. It may have MAX_PARTS parts: records whose fields have defaults of records grow exponentially."""
+
+    def __init__(self) -> None:
+        self._left = MAX_PARTS
+
+    def encode(self, node: Node, value: Any, depth: int) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooLargeError(f"it has more than {MAX_PARTS} parts")
+        if depth > MAX_DEPTH:
+            raise DefaultError(f"it is nested deeper than {MAX_DEPTH} levels")
+        match node:
+            case Union():
+                return self._union(node, value, depth)
+            case Primitive():
+                return _primitive(node, value)
+            case Fixed() if isinstance(value, str) and len(value) == node.bytes:
+                return _latin(value)
+            case Enum() if value in node.symbols:
+                return encode_long(node.symbols.index(value))
+            case Array() if isinstance(value, list):
+                items = b"".join(self.encode(node.items, item, depth + 1) for item in value)
+                return (encode_long(len(value)) if value else b"") + items + b"\0"
+            case Map() if isinstance(value, dict):
+                pairs = (_text(key) + self.encode(node.values, item, depth + 1) for key, item in value.items())
+                return (encode_long(len(value)) if value else b"") + b"".join(pairs) + b"\0"
+            case Record() if isinstance(value, dict):
+                fields = ((field.node, value.get(field.name, field.default)) for field in node.fields)
+                return b"".join(self._field(part, given, depth) for part, given in fields)
+        raise DefaultError(f"{value!r:.200} does not fit {node}")
+
+    def _field(self, node: Node, value: Any, depth: int) -> bytes:
+        if value is MISSING:
+            raise DefaultError("a field of it has neither value nor default")
+        return self.encode(node, value, depth + 1)
+
+    def _union(self, node: Union, value: Any, depth: int) -> bytes:
+        """The first branch that fits: before Avro 1.12 that had to be the first one."""
+        for index, branch in enumerate(node.branches):
+            try:
+                return encode_long(index) + self.encode(branch, value, depth + 1)
+            except _TooLargeError:
+                raise
+            except DefaultError:
+                pass
+        raise DefaultError(f"{value!r:.200} fits no branch of the {node}")
 
 
 def encode_long(number: int) -> bytes:
@@ -45,22 +81,6 @@ def encode_long(number: int) -> bytes:
         rest >>= 7
     encoded.append(rest)
     return bytes(encoded)
-
-
-def _field(node: Node, value: Any, depth: int) -> bytes:
-    if value is MISSING:
-        raise DefaultError("a field of it has neither value nor default")
-    return encode_default(node, value, depth + 1)
-
-
-def _union(node: Union, value: Any, depth: int) -> bytes:
-    """The first branch that fits: before Avro 1.12 that had to be the first one."""
-    for index, branch in enumerate(node.branches):
-        try:
-            return encode_long(index) + encode_default(branch, value, depth + 1)
-        except DefaultError:
-            pass
-    raise DefaultError(f"{value!r} fits no branch of the {node}")
 
 
 def _primitive(node: Primitive, value: Any) -> bytes:
@@ -81,14 +101,14 @@ def _primitive(node: Primitive, value: Any) -> bytes:
             return encode_long(len(encoded)) + encoded
         case "string" if isinstance(value, str):
             return _text(value)
-    raise DefaultError(f"{value!r} does not fit {node}")
+    raise DefaultError(f"{value!r:.200} does not fit {node}")
 
 
 def _real(kind: str, value: float) -> bytes:
     try:
         return struct.pack("<f" if kind == "float" else "<d", value)
     except OverflowError as error:
-        raise DefaultError(f"{value!r} does not fit {kind}") from error
+        raise DefaultError(f"{value!r:.200} does not fit {kind}") from error
 
 
 def _latin(text: str) -> bytes:
@@ -96,12 +116,12 @@ def _latin(text: str) -> bytes:
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError as error:
-        raise DefaultError(f"{text!r} has a character above U+00FF, and stands for bytes") from error
+        raise DefaultError(f"{text!r:.200} has a character above U+00FF, and stands for bytes") from error
 
 
 def _text(text: str) -> bytes:
     try:
         encoded = text.encode()
     except UnicodeEncodeError as error:
-        raise DefaultError(f"{text!r} has no UTF-8 encoding") from error
+        raise DefaultError(f"{text!r:.200} has no UTF-8 encoding") from error
     return encode_long(len(encoded)) + encoded

@@ -28,6 +28,7 @@ _LOGICAL = {
 _FIXED_SIZES = {"duration": 12, "uuid": 16}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_DEPTH = 64
+MAX_PRECISION = 1 << 14  # the time for a value grows with the square of its digits
 MAX_BRANCHES = 64  # the branch's number then takes one byte
 
 
@@ -289,12 +290,14 @@ def _primitive(kind: str, schema: dict[str, Any]) -> Primitive:
 
 
 def _logical(schema: dict[str, Any]) -> tuple[str, int, int]:
-    """Logical type, precision and scale; an empty name if they contradict each other."""
+    """Logical type, precision and scale; an empty name if they contradict each other. Raises ConfigError."""
     logical, precision, scale = schema.get("logicalType", ""), schema.get("precision", 0), schema.get("scale", 0)
     if not isinstance(logical, str):
         return "", 0, 0
     if logical == "decimal" and not (_is_int(precision) and _is_int(scale) and 0 <= scale <= precision > 0):
         return "", 0, 0
+    if logical == "decimal" and precision > MAX_PRECISION:
+        raise ConfigError(f"a decimal has at most {MAX_PRECISION} digits, found the precision {str(precision)[:20]}")
     return logical, precision, scale
 
 

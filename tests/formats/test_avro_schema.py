@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 
-from kafkabuf.errors import ConfigError
+from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats import Avro, Json
 from kafkabuf.formats.avro_schema import Array, Fixed, Primitive, Record, Union, canonical, parse
 
@@ -43,6 +44,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no symbols": ({"type": "enum", "name": "E", "symbols": []}, "needs different symbols"),
     "size": ({"type": "fixed", "name": "F", "size": True}, "size of a fixed is an int"),
     "negative size": ({"type": "fixed", "name": "F", "size": -1}, "size of a fixed"),
+    "precision": ({"type": "bytes", "logicalType": "decimal", "precision": 10**9}, "at most 16384 digits.* 1000000000"),
+    "precision of no int64": (
+        {"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 10**400},
+        "at most 16384 digits",
+    ),
     "empty union": ([], "1 to 64 branches"),
     "union in a union": ([["null", "int"], "string"], "must not be the branch"),
     "two branches": (["int", "int"], "two branches of the same type: int, int"),
@@ -110,3 +116,18 @@ def test_number_that_json_lacks_is_refused() -> None:
         Avro({"type": "record", "name": "R", "fields": [{"name": "a", "type": "double", "default": float("nan")}]})
     with pytest.raises(ConfigError, match="not JSON"):
         Json(schema={"default": float("nan")})
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_default_that_grows_exponentially_is_refused(wrapped: bool) -> None:
+    inner: Any = record(name="R0")
+    for level in range(1, 30):
+        second = ["null", f"R{level - 1}"] if wrapped else f"R{level - 1}"
+        inner = record(
+            {"name": "a", "type": inner, "default": {}}, {"name": "b", "type": second, "default": {}}, name=f"R{level}"
+        )
+    schema = Avro(record({"name": "x", "type": "long"}, {"name": "y", "type": inner, "default": {}}, name="Top"))
+    with pytest.raises(SerializationError, match="more than 4096 parts"):
+        schema.encode(pa.table({"x": [1]}))
+    with pytest.raises(SerializationError, match="more than 4096 parts"):
+        schema.encode_object({"x": 1})
