@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from kafkabuf import parts
 from kafkabuf.errors import ClosedError, InvalidPartitionsError, UnknownTopicOrPartitionError
 from rigs.producer import TOPIC, Rig, assert_whole
 
+ROOT = Path(__file__).parents[2]
 # Everything that `pip install kafkabuf` brings beside the standard library is NumPy and cramjam.
 WITHOUT_EXTRAS = """
 import sys
@@ -38,6 +41,14 @@ def test_each_part_has_a_docstring_where_it_is_defined() -> None:
     for name in parts.__all__:
         part = getattr(importlib.import_module("kafkabuf.parts"), name)
         assert part.__doc__, name
+
+
+def test_reference_has_each_part() -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
+    named = set(re.findall(r"^::: ([\w.]+)", pages, re.MULTILINE))
+    for name in parts.__all__:
+        part = getattr(parts, name)
+        assert {part.__module__, f"{part.__module__}.{name}", f"kafkabuf.config.{name}"} & named, name
 
 
 def test_appender_appends_to_topics_of_the_accumulator_only() -> None:

@@ -3,6 +3,7 @@
 Comments do not show on the page:
 
     <!-- not run: REASON -->      the next block is not run here; its syntax is still checked
+    <!-- needs: PACKAGE -->       the next block is run only where the package is installed
     <!-- printed -->              the next block is what the block before it prints, to the letter
     <!-- python                   code that runs at this place: it prepares what the page takes for granted,
     orders = ["first"]            or checks what a block has done; `sh` and `sql` work too
@@ -13,6 +14,7 @@ A Python block with a title (```python title="first.py") is a file, which later 
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from tools.site.pages import OUTSIDE, README, ROOT
 
 _PARSER = MarkdownIt("commonmark")
 _NOT_RUN = re.compile(r"<!-- not run: (\S.*?) -->\s*", re.DOTALL)
+_NEEDS = re.compile(r"<!-- needs: (\w+) -->\s*")
 _PRINTED = re.compile(r"<!-- printed -->\s*")
 _HIDDEN = re.compile(r"<!-- (python|sh|sql)\n(.*)^-->\s*", re.DOTALL | re.MULTILINE)
 _TITLE = re.compile(r'\btitle="([^"]+)"')
@@ -79,10 +82,14 @@ def _found(text: str, page: str, offset: int) -> Iterator[Block]:
         if token.type == "html_block":
             if marked := _NOT_RUN.fullmatch(token.content):
                 not_run = marked[1]
+            elif needs := _NEEDS.fullmatch(token.content):
+                installed = importlib.util.find_spec(needs[1]) is not None
+                not_run = "" if installed else f"{needs[1]} is not installed"
             elif _PRINTED.fullmatch(token.content):
                 is_printed = True
             elif hidden := _HIDDEN.fullmatch(token.content):
-                yield Block(page, line + 1, hidden[1], hidden[2])
+                yield Block(page, line + 1, hidden[1], hidden[2], not_run=not_run)
+                not_run = ""
             continue
         if token.type == "fence":
             title = _TITLE.search(token.info)
