@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tools.site.pages import OUTSIDE, README, ROOT
+from tools.site.pages import OUTSIDE, ROOT
 
 _PARSER = MarkdownIt("commonmark")
 _NOT_RUN = re.compile(r"<!-- not run: (\S.*?) -->\s*", re.DOTALL)
@@ -64,7 +64,7 @@ class Block:
 def pages() -> list[str]:
     """The README and every page of the site, from the root of the repository."""
     own = (path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
-    return sorted({README, *OUTSIDE, *own})
+    return sorted({*OUTSIDE, *own})
 
 
 def blocks(page: str) -> list[Block]:

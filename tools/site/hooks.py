@@ -27,7 +27,8 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    return pages.with_links_between_pages(markdown, page.file.src_uri)
+    shown = pages.with_pictures_of_the_site(pages.without_comments(markdown))
+    return pages.with_links_between_pages(shown, page.file.src_uri)
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:

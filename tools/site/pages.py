@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # Files outside docs/ and the pages that they become.
 OUTSIDE = {
+    "README.md": "index.md",
     "DESIGN.md": "design.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -20,9 +21,10 @@ OUTSIDE = {
     "tests/README.md": "tests.md",
     "bench/README.md": "benchmarks.md",
 }
-# The landing page of the site stands for README.md, and is no page of its own.
 README = "README.md"
 _FENCE = re.compile(r"^ *(```+|~~~+)")
+# As code hosts show a picture by the colours of the reader's system; the site has a switch of its own.
+_PICTURE = re.compile(r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img src="([^"]+)" alt="([^"]+)">\s*</picture>')
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 
@@ -33,8 +35,6 @@ def source_of(page: str) -> str:
 
 def page_of(source: str) -> str | None:
     """The page that a file of the repository becomes, or None."""
-    if source == README:
-        return "index.md"
     return OUTSIDE.get(source) or (source.removeprefix("docs/") if source.startswith("docs/") else None)
 
 
@@ -60,3 +60,13 @@ def with_links_between_pages(markdown: str, page: str) -> str:
             fence = ""
         lines.append(line if found or fence else _LINK.sub(linked, line))
     return "".join(lines)
+
+
+def without_comments(markdown: str) -> str:
+    """The text without the comments that speak to tests and tools."""
+    return re.sub(r"^<!-- .*?-->\n", "", markdown, flags=re.DOTALL | re.MULTILINE)
+
+
+def with_pictures_of_the_site(markdown: str) -> str:
+    """The text with an image for each of the site's two colour schemes in place of `<picture>`."""
+    return _PICTURE.sub(r"![\3](\2#only-light)\n![\3](\1#only-dark)", markdown)

@@ -1,0 +1,91 @@
+"""The figures of README.md and docs/numbers.md from the results of a run: `python -m bench.pages [build/bench]`.
+
+A page has a place for the figures of a claim between the comments `<!-- figures CLAIM -->` (a sentence) or
+`<!-- figures CLAIM table -->`, and `<!-- /figures -->`. Places whose CLAIM.json the folder lacks stay as they are.
+send.json also gives the pictures docs/assets/send-light.svg and send-dark.svg.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import claims, picture
+from bench.append import send
+from bench.claim import Metric
+from bench.measure import CPU, RATE
+
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "numbers.md")
+ASSETS = ROOT / "docs" / "assets"
+_PLACE = re.compile(r"(<!-- figures (\w+)( table)? -->\n)(.*?)(<!-- /figures -->)", re.DOTALL)
+
+Run = Mapping[str, Any]
+"""The content of a claim's JSON."""
+
+
+def filled(page: str, runs: Mapping[str, Run]) -> str:
+    """The text of a page with the figures of the runs, by the claim's name."""
+
+    def place(match: re.Match[str]) -> str:
+        start, name, kind, _, end = match.groups()
+        if name not in runs:
+            return match[0]
+        new = table(runs[name], claims.load(name).metrics) if kind else SENTENCES[name](runs[name])
+        return f"{start}{new}\n{end}"
+
+    return _PLACE.sub(place, page)
+
+
+def table(run: Run, metrics: Sequence[Metric]) -> str:
+    """A row for each case: the medians of its metrics, and their ratios to its baseline."""
+    compared = [metric for metric in metrics if metric.ratio]
+    headings = ["", *(metric.heading for metric in metrics), *(f"{metric.heading}, ratio" for metric in compared)]
+    rows = [
+        [
+            f"**{name}**" if name == case["baseline"] else name,
+            *(format(case["medians"][metric.name], metric.format) for metric in metrics),
+            *(f"{case['ratios'][metric.name]:.2f}" for metric in compared),
+        ]
+        for name, case in run["cases"].items()
+    ]
+    lines = [f"| {' | '.join(cells)} |" for cells in (headings, ["---", *["---:"] * (len(headings) - 1)], *rows)]
+    baselines = " or ".join(dict.fromkeys(case["baseline"] for case in run["cases"].values()))
+    return "\n".join((*lines, "", f"Ratios are to {baselines}. {circumstances(run)}"))
+
+
+def circumstances(run: Run) -> str:
+    machine = run["machine"]
+    rounds = f"Medians of {run['rounds']} rounds" if run["rounds"] > 1 else "One round"
+    kafka = "" if machine["kafka"] == "not used" else f", which Apache Kafka {machine['kafka']} shares"
+    return f"{rounds} on {machine['time'][:10]}; {machine['cores']} cores of {machine['processor']}{kafka}."
+
+
+def sentence_of_send(run: Run) -> str:
+    ours = run["cases"][send.SEND_LARGE]["ratios"]
+    rate, cpu = f"{ours[RATE.name]:.1f} times the rate", f"{ours[CPU.name]:.2f} of its CPU"
+    return (
+        f"`send()` of 100-byte values with acks=all: {rate} of confluent-kafka with a callback, at {cpu}\n"
+        f"time (`make bench-send`). {circumstances(run)}"
+    )
+
+
+SENTENCES: dict[str, Callable[[Run], str]] = {"send": sentence_of_send}
+
+
+def main(folder: Path) -> None:
+    runs = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json") if path.stem in claims.MODULES}
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8"), runs), encoding="utf-8")
+    if "send" in runs:
+        for theme in picture.THEMES:
+            (ASSETS / f"send-{theme}.svg").write_text(picture.svg(runs["send"], theme), encoding="utf-8")
+    print(f"figures of {', '.join(sorted(runs)) or 'no claim'}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "bench")

@@ -1,0 +1,64 @@
+"""The figures of the pages come from a run: `python -m bench.pages` fills tables, sentence and picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench import claims, picture
+from bench.append import send
+from bench.measure import CPU, RATE
+from bench.pages import ROOT, filled
+
+PLACES = "".join(f"<!-- figures {claim} -->\nold\n<!-- /figures -->\n" for claim in ("send", "send table"))
+
+
+def run(**figures: tuple[float, float]) -> dict[str, Any]:
+    """A run of kafkabuf and confluent-kafka with these rates and costs."""
+    names = {"ours": send.SEND_LARGE, "theirs": send.CONFLUENT, "slow": "kafka-python send 128 KiB"}
+    baseline = figures["theirs"]
+    return {
+        "rounds": 4,
+        "machine": {"time": "2026-11-23T10:00:00", "cores": 2, "processor": "a CPU", "kafka": "4.1.2"},
+        "cases": {
+            names[name]: {
+                "medians": {RATE.name: rate, CPU.name: cpu},
+                "ratios": {RATE.name: rate / baseline[0], CPU.name: cpu / baseline[1]},
+                "baseline": send.CONFLUENT,
+            }
+            for name, (rate, cpu) in figures.items()
+        },
+    }
+
+
+RUN = run(ours=(4e6, 0.1), theirs=(1e6, 2.0), slow=(1e5, 20.0))
+
+
+def test_page_gets_the_figures_of_a_run_with_its_date_and_machine() -> None:
+    text = filled(PLACES, {"send": RUN})
+    assert "old" not in text
+    assert "4.0 times the rate of confluent-kafka with a callback, at 0.05 of its CPU" in text
+    assert f"| {send.SEND_LARGE} | 4,000,000 | 0.100 | 4.00 | 0.05 |" in text
+    assert text.count("Medians of 4 rounds on 2026-11-23; 2 cores of a CPU, which Apache Kafka 4.1.2 shares.") == 2
+    assert filled(text, {"send": RUN}) == text
+
+
+def test_figures_of_a_claim_that_did_not_run_stay() -> None:
+    assert filled(PLACES, {}) == PLACES
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/numbers.md"])
+def test_pages_have_places_for_claims_that_exist(name: str) -> None:
+    page = (ROOT / name).read_text(encoding="utf-8")
+    assert "<!-- figures send" in page
+    assert {part.split()[0] for part in page.split("<!-- figures ")[1:]} <= set(claims.MODULES)
+
+
+@pytest.mark.parametrize("theme", picture.THEMES)
+def test_picture_shows_each_producer_and_cuts_the_longest_bar(theme: str) -> None:
+    pytest.importorskip("matplotlib", reason="only the extra bench has it")
+    text = picture.svg(RUN, theme)
+    assert text == picture.svg(RUN, theme)
+    for shown in ("kafkabuf", "kafka-python", "20 →", picture.THEMES[theme].ours):
+        assert f">{shown}<" in text or shown in text, shown
