@@ -32,6 +32,7 @@ from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 from kafkabuf.metrics import Metrics
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.producer_log import log_as
+from kafkabuf.sending._direct import shortcut_of
 from kafkabuf.sending.check import require_brokers
 from kafkabuf.sending.lifetime import Running
 from kafkabuf.sending.sender import Sender
@@ -136,6 +137,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
         accumulator = RecordAccumulator(self.config, self.pool, clock, client.wakeup, producer_state=state)
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
+        accumulator.shortcut = shortcut_of(self._sender)
         self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)
         self._running = self._runner(accumulator)
         self._thread = self._running.thread

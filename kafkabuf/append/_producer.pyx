@@ -187,7 +187,7 @@ cdef class ProducerCore:
             self.records_sent += 1
         finally:
             leave_lock(&self.accumulator.pool.guard)
-        if news:
+        if news and (self.accumulator.shortcut is None or not self.accumulator.shortcut.send_now(batch)):
             self.accumulator.wakeup()
         return future
 

@@ -76,11 +76,17 @@ cdef class TopicQueues:
     cdef uint64_t weight(self, PartitionQueue queue, Py_ssize_t longest) except 0
 
 
+cdef class Shortcut:
+    # Send the batch from the thread that has just opened it. False: the caller wakes the Sender.
+    cdef bint send_now(self, Batch batch) noexcept
+
+
 cdef class AccumulatorCore:
     # ---- fixed at construction
     cdef readonly BufferPool pool
     cdef readonly object clock
     cdef readonly object wakeup         # callable that wakes the Sender: a queue may be ready
+    cdef public Shortcut shortcut       # None: only the Sender sends
     cdef readonly int magic
     cdef readonly Py_ssize_t batch_size
     cdef readonly object codec          # codec.Codec, or None

@@ -56,10 +56,13 @@ class TopicQueues:
     @property
     def sticky_partition(self) -> int: ...
 
+class Shortcut: ...
+
 class AccumulatorCore:
     pool: BufferPool
     clock: Clock
     wakeup: Callable[[], None]
+    shortcut: Shortcut | None
     magic: int
     batch_size: int
     availability_timeout: float

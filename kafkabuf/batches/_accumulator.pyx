@@ -203,6 +203,13 @@ cdef class TopicQueues:
         return <uint64_t>(longest + 1 - len(queue.batches)) if self.adaptive else 1
 
 
+cdef class Shortcut:
+    """A way for a batch past the Sender's thread."""
+
+    cdef bint send_now(self, Batch batch) noexcept:
+        return False
+
+
 cdef class AccumulatorCore:
     """The steps that every batch takes. DrainCore and RecordAccumulator add the Sender's steps."""
 

@@ -10,8 +10,8 @@ tests/network runs over both.
   calls nothing but `close`, which leaves the parent's sockets and wake-ups alone.
 - `open`, `add` and `modify` return 0, or -1 with errno. `close` is called once, also after `open` has failed.
 - Only `open` and `add` allocate memory.
-- A descriptor is added once, and removed before it is closed. Between two waits all changes are allowed. After `remove`
-  no wait reports the descriptor.
+- A descriptor is added once, and removed before it is closed. Between two waits all changes are allowed, and during a
+  wait `modify`, which the next wait heeds at the latest. After `remove` no wait reports the descriptor.
 - `interest` is KB_READABLE, KB_WRITABLE or both. KB_BROKEN (an error, or the peer has hung up) is always reported.
 - Readiness is a level: a socket that stays ready is reported again. Where more than `most` are ready, the waits take
   turns among them.

@@ -51,10 +51,17 @@ cdef class Poller:
     cdef uint32_t since             # kb_microseconds() when that wait began
     cdef uint32_t polls             # how often the owner has entered poll
     cdef uint32_t standing_back     # threads that gave the GIL to the owner and wait until it polls again
+    cdef uint32_t loan              # NOT_OFFERED, OFFERED or LENT
 
     cdef list poll_for(self, double timeout)            # seconds; infinite: until there is news
     cdef int wake_up(self) except -1                    # any thread
     cdef void wake(self) noexcept nogil
+    # Any thread with the GIL. True: the owner waits in `poll`, nothing is left to write or to report, and until
+    # `repay` the caller is the owner. It keeps the GIL until all that the owner needs is in order.
+    cdef bint borrow(self) noexcept
+    # Without the GIL: write what the borrower has sent, and let the owner go on.
+    cdef void repay(self) noexcept nogil
+    cdef void end_offer(self) noexcept nogil
     cdef int require_own_process(self) except -1
     cdef int require_fresh(self, Wire* wire) except -1
     cdef int take_news(self, list news) except -1

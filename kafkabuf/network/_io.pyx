@@ -22,11 +22,12 @@ from kafkabuf.errors import ClosedError, ConfigError, NetworkError
 
 from kafkabuf.network._backend cimport KB_BROKEN, KB_READABLE, KB_WRITABLE, kb_backend, kb_backend_at, kb_event
 from kafkabuf.network._socket cimport (
-    ERROR_END_OF_STREAM, ERROR_FRAME_LENGTH, FIRST_ROOM, HELD_UNTIL_SEEN, KB_SEND_FLAGS, LENGTH_PREFIX, LONGEST_FLOW_US,
-    LONGEST_TURN_US, LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MSG_DONTWAIT, NEWS_BYTES, NEWS_CONNECTED, NEWS_FAILED,
-    NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SHUT_RDWR, SMALLEST_FRAME, SO_ERROR, SOL_SOCKET, Wire, advance,
-    count_responses, expect, gather, getsockopt, kb_add, kb_big_endian, kb_exchange, kb_load, kb_microseconds,
-    kb_nanoseconds, kb_no_sigpipe, make_room, msghdr, next_response, recv, sendmsg, shutdown, socklen_t, start_waiting,
+    ERROR_END_OF_STREAM, ERROR_FRAME_LENGTH, FIRST_ROOM, HELD_UNTIL_SEEN, KB_SEND_FLAGS, LENGTH_PREFIX, LENT,
+    LONGEST_FLOW_US, LONGEST_TURN_US, LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MSG_DONTWAIT, NEWS_BYTES,
+    NEWS_CONNECTED, NEWS_FAILED, NEWS_FRAMES, NEWS_WRITTEN, NOT_OFFERED, OFFERED, PATIENCE_US, SHUT_RDWR,
+    SMALLEST_FRAME, SO_ERROR, SOL_SOCKET, Wire, advance, count_responses, expect, gather, getsockopt, kb_add,
+    kb_big_endian, kb_exchange, kb_load, kb_microseconds, kb_nanoseconds, kb_no_sigpipe, kb_replace, make_room, msghdr,
+    next_response, recv, sendmsg, shutdown, socklen_t, start_waiting,
 )
 from kafkabuf.protocol._frame cimport ExpectedResponse, Frame, Spans
 
@@ -336,6 +337,10 @@ cdef class Poller:
         if kb_load(&self.sleeping) and kb_exchange(&self.sleeping, 0):
             self.backend.wake(&self.ready)
 
+    cdef bint borrow(self) noexcept:
+        # In a forked child the word still says what the parent's owner did at the time of the fork.
+        return HAS_GIL and self.pid == getpid() and kb_replace(&self.loan, OFFERED, LENT)
+
     def close(self):
         for connection in list(self.connections.values()):
             connection.close()
@@ -387,6 +392,8 @@ cdef class Poller:
         kb_exchange(&self.sleeping, 1)
         if self.news != NULL or kb_load(&self.woken):
             timeout_ms = 0
+        else:
+            kb_exchange(&self.loan, OFFERED)
         self.serve_events(timeout_ms)
         kb_exchange(&self.sleeping, 0)
         started = kb_microseconds()
@@ -394,6 +401,20 @@ cdef class Poller:
             self.serve_events(1)
         kb_exchange(&self.woken, 0)
         self.worked_ns = kb_nanoseconds() - began - self.waited_ns
+
+    cdef void end_offer(self) noexcept nogil:
+        # Several threads may borrow, each after the other, before this thread comes to its turn.
+        while not kb_replace(&self.loan, OFFERED, NOT_OFFERED) and kb_load(&self.loan) == LENT:
+            self.backend.wait_for_change(&self.loan, LENT, LONGEST_TURN_US)
+
+    cdef void repay(self) noexcept nogil:
+        cdef Wire* wire = self.listed
+        self.write_listed()
+        # The owner waits for events that it knew when its wait began: it must look at this connection anew.
+        if self.news != NULL or (wire != NULL and wire.armed):
+            self.wake()
+        kb_exchange(&self.loan, OFFERED)
+        self.backend.wake_waiters(&self.loan)
 
     cdef bint flowing(self) noexcept nogil:
         """Whether all news is of responses on connections with more requests to start: the owner can see it later."""
@@ -431,6 +452,7 @@ cdef class Poller:
         cdef int64_t began = kb_nanoseconds()
         cdef int count = self.backend.wait(&self.ready, events, MOST_EVENTS, timeout_ms)
         self.failed = errno if count < 0 and errno != EINTR else 0
+        self.end_offer()
         self.waited_ns += kb_nanoseconds() - began
         for i in range(count):
             wire = <Wire*> events[i].owner

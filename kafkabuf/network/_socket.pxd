@@ -30,6 +30,7 @@ cdef extern from "_platform.h" nogil:
 
 cdef extern from "network/_waiting.h" nogil:
     uint32_t kb_exchange(uint32_t* flag, uint32_t value) noexcept
+    bint kb_replace(uint32_t* flag, uint32_t expected, uint32_t value) noexcept     # whether the flag was `expected`
     uint32_t kb_load(uint32_t* flag) noexcept
     void kb_add(uint32_t* counter, uint32_t value) noexcept
     uint32_t kb_microseconds() noexcept         # the clock wraps around every 71 minutes: use differences only
@@ -62,6 +63,11 @@ cdef enum:
     NEWS_WRITTEN = 4
     NEWS_FAILED = 8
     NEWS_BYTES = 16             # a raw connection has received bytes
+
+    # Values of Poller.loan
+    NOT_OFFERED = 0             # the owner works
+    OFFERED = 1                 # the owner waits: another thread may take its place
+    LENT = 2                    # another thread has it
 
     # Values of Wire.held
     HELD_UNTIL_SEEN = 1         # a response reports an error: no request is started before the owner has seen it

@@ -18,6 +18,11 @@ static inline uint32_t kb_exchange(uint32_t *flag, uint32_t value) {
     return __atomic_exchange_n(flag, value, __ATOMIC_SEQ_CST);
 }
 
+/* Replace `expected` by `value`. Returns whether the flag was `expected`. */
+static inline int kb_replace(uint32_t *flag, uint32_t expected, uint32_t value) {
+    return __atomic_compare_exchange_n(flag, &expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
 static inline uint32_t kb_load(uint32_t *flag) { return __atomic_load_n(flag, __ATOMIC_SEQ_CST); }
 
 static inline void kb_add(uint32_t *counter, uint32_t value) {

@@ -42,6 +42,7 @@ cdef class SenderCore:
     cdef int request_timeout_ms
     cdef double retry_backoff           # seconds
     cdef bint goes_ahead                # the Sender queues full batches behind a full in-flight table
+    cdef double longest_wait            # seconds of one poll: a request from another thread may fall due earlier
     cdef public int many_queues         # a turn with so many queues asks the nodes for their room first; tests lower it
     cdef bint ordered                   # max.in.flight.requests.per.connection is 1
     # ---- thread: Sender
@@ -53,6 +54,9 @@ cdef class SenderCore:
     cdef set fresh_topics               # topics that the Sender has reported to metadata as in use, until fresh_until
     cdef double fresh_until
     cdef dict full_in_a_row             # node id -> requests since the last one that took open batches too
+    # The request that a borrower of the Sender's place (_direct.pyx) could not hand over: the next turn ends it.
+    cdef ProduceRequest unsent          # None: there is no such request
+    cdef object unsent_node, unsent_error
 
     cdef double now(self) except? -1
     cdef int turn(self, double max_wait) except -1
@@ -68,6 +72,9 @@ cdef class SenderCore:
     cdef double delay(self, object node_id, list queues) except? -1
     cdef double send_to_all(self, dict queues_by_node, set left_out, double now) except? -1
     cdef int send(self, object node_id, list batches) except -1
+    cdef ProduceRequest new_produce_request(self, list batches)
+    cdef int start(self, object node_id, ProduceRequest request) except -1
+    cdef int end_unsent(self) except -1
     cdef int not_sent(self, object node_id, ProduceRequest request, object error) except -1
     cdef int count_sent(self, list batches, double now) except -1
     cdef int keep_fresh(self, list batches, double now) except -1

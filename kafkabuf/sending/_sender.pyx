@@ -85,7 +85,7 @@ cdef class SenderCore:
         self.fresh_topics = set()
         self.full_in_a_row = {}
         self.many_queues = 8
-        self.tell_at = INFINITY
+        self.tell_at = self.longest_wait = INFINITY
         self._purges = deque()
 
     cdef double now(self) except? -1:
@@ -115,6 +115,8 @@ cdef class SenderCore:
         cdef double until_expiry = self._accumulator.until_expiry(now)
         cdef double wait
         cdef Ready ready
+        if self.unsent is not None:
+            self.end_unsent()
         if until_expiry <= 0:
             self._expire(now)
             until_expiry = self._accumulator.until_expiry(now)
@@ -136,7 +138,7 @@ cdef class SenderCore:
         if self.closing:
             # This turn may have ended the last batch: then nothing would wake the poll.
             wait = min(wait, <double>self._wait_while_closing(now))
-        self.on_completions(self.poll(max(wait, 0.0)))
+        self.on_completions(self.poll(max(min(wait, self.longest_wait), 0.0)))
         return 0
 
     cdef dict rooms(self):
@@ -253,21 +255,35 @@ cdef class SenderCore:
     cdef int send(self, object node_id, list batches) except -1:
         cdef ProduceRequest request = None
         try:
-            request = ProduceRequest.__new__(ProduceRequest)
-            request.sender = self
-            request.batches = batches
+            request = self.new_produce_request(batches)
             if self._accumulator.open_drained:
                 request.share = self._accumulator.open_share(node_id)
                 request.share_taken = self._accumulator.open_drained
-            self.count_request(request, 1)
-            request.version = self.api_version(node_id)
-            self.hand_over(node_id, new_request(PRODUCE_API, request.version, request.build, request, self.acks != 0))
+            self.start(node_id, request)
         except Exception as error:
             if request is None:
                 self._go_again(batches, error, False)
             else:
                 self.not_sent(node_id, request, error)
         return 0
+
+    cdef ProduceRequest new_produce_request(self, list batches):
+        cdef ProduceRequest request = ProduceRequest.__new__(ProduceRequest)
+        request.sender = self
+        request.batches = batches
+        return request
+
+    cdef int start(self, object node_id, ProduceRequest request) except -1:
+        self.count_request(request, 1)
+        request.version = self.api_version(node_id)
+        return self.hand_over(
+            node_id, new_request(PRODUCE_API, request.version, request.build, request, self.acks != 0))
+
+    cdef int end_unsent(self) except -1:
+        cdef ProduceRequest request = self.unsent
+        cdef object node_id = self.unsent_node, error = self.unsent_error
+        self.unsent = self.unsent_error = None
+        return self.not_sent(node_id, request, error)
 
     cdef int not_sent(self, object node_id, ProduceRequest request, object error) except -1:
         """The client did not take the request: put its batches back, or fail them."""

@@ -1,0 +1,6 @@
+from kafkabuf.batches._accumulator import Shortcut
+from kafkabuf.sending._sender import SenderCore
+
+class DirectSend(Shortcut): ...
+
+def shortcut_of(sender: SenderCore) -> DirectSend | None: ...
