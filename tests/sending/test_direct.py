@@ -53,6 +53,11 @@ class Producer(KafkaProducer[bytes, bytes]):
     def until_one_goes_alone(self) -> None:
         until(self.goes_alone)
 
+    def until_no_time_out_is_known(self) -> None:
+        """The Sender has looked for requests that are late, has found none, and sleeps for as long as it likes."""
+        polls = self.metrics()["producer-metrics"]["select-total"]
+        until(lambda: self.metrics()["producer-metrics"]["select-total"] > polls)
+
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
@@ -128,6 +133,7 @@ def test_broker_that_never_answers_is_noticed_although_the_sender_sleeps(cluster
     with open_producer(cluster, request_timeout_ms=500, delivery_timeout_ms=1000) as producer:
         for _ in range(10):
             producer.until_one_goes_alone()
+            producer.until_no_time_out_is_known()
             cluster.set_latency(3600, PRODUCE)
             before = producer.client.wakeups
             future = producer.send(TOPIC, b"late")
@@ -259,7 +265,7 @@ with KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=0) as producer:
 
 
 NO_MEMORY = """
-import sys
+import sys, time
 from kafkabuf import KafkaProducer
 from tests.hostile.test_memory_safety import spared
 
@@ -267,6 +273,7 @@ with KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=0) as producer:
     queued = []
     for allocation in range(200):
         producer.send("alone", b"v", partition=1).result(30)
+        time.sleep(0.005)  # the Sender goes to sleep, so that the record goes alone
         spared(lambda: queued.append(producer.send("alone", b"%d" % len(queued), partition=0)), allocation % 100)
         producer.flush(30)
     assert len(queued) > 100
