@@ -1,4 +1,4 @@
-"""SCRAM over TLS, PLAIN, client certificates and tokens against Apache Kafka 4.1.2, each on a listener of its own."""
+"""SCRAM over TLS, PLAIN, certificates, tokens and delegation tokens against Apache Kafka 4.1.2, each on a listener."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import base64
 import contextlib
 import json
 import logging
+import subprocess
 import time
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -16,7 +18,9 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.errors import AuthenticationError, SaslAuthenticationError, SslAuthenticationError
-from rigs.real_kafka import KAFKA_4, RealKafka, free_ports
+from rigs.jars import java, resolve_kafka, resolve_kafka_tools
+from rigs.real_kafka import KAFKA_4, TOOL_JVM, RealKafka, free_ports
+from rigs.real_kafka import logging as logging_at
 from tests.broker.sasl_script import plain_dialogues, token_dialogues
 from tests.network.certificates import Authority, Identity
 from tests.real.consumers import read_with_confluent
@@ -46,6 +50,7 @@ class SecureKafka(RealKafka):
             "listeners": plain["listeners"] + more,
             "advertised.listeners": plain["advertised.listeners"] + advertised,
             "listener.security.protocol.map": plain["listener.security.protocol.map"] + protocols,
+            "delegation.token.secret.key": "of the tests",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self._identity.store),
             "ssl.truststore.type": "PEM",
@@ -205,3 +210,103 @@ def test_embedded_broker_authenticates_as_kafka_does(kafka: SecureKafka, listene
             for address in (cluster.bootstrap_servers, real)
         )
     assert {name: (ours[name], dialogue) for name, dialogue in theirs.items() if ours[name] != dialogue} == {}
+
+
+# ---- delegation tokens (KIP-48) --------------------------------------------------------------------------------------
+
+
+class DelegationToken(NamedTuple):
+    token_id: str
+    hmac: str
+
+    def settings(self, ca: Authority, tokenauth: str = 'tokenauth="true"') -> dict[str, Any]:
+        module = f"{_MODULES}.scram.ScramLoginModule"
+        return {
+            "ssl_truststore_location": str(ca.certificate),
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_jaas_config": f'{module} required username="{self.token_id}" password="{self.hmac}" {tokenauth};',
+        }
+
+
+@pytest.fixture
+def run_token_tool(kafka: SecureKafka, ca: Authority, tmp_path: Path) -> Any:
+    """kafka-delegation-tokens.sh as the user of SCRAM."""
+    escaped = SECRET.replace('"', '\\\\"')
+    (tmp_path / "client.properties").write_text(
+        "security.protocol=SASL_SSL\nssl.truststore.type=PEM\nsasl.mechanism=SCRAM-SHA-512\n"
+        f"ssl.truststore.location={ca.certificate}\n"
+        f'sasl.jaas.config={_MODULES}.scram.ScramLoginModule required username="ali,ce=" password="{escaped}";\n'
+    )
+    classpath = f"{resolve_kafka_tools(KAFKA_4)}/*:{resolve_kafka(KAFKA_4)}/*"
+    command = [
+        java(),
+        *TOOL_JVM,
+        *logging_at("warn"),
+        "-cp",
+        classpath,
+        "org.apache.kafka.tools.DelegationTokenCommand",
+    ]
+    command += ["--bootstrap-server", f"localhost:{kafka.ports['SCRAM']}"]
+    command += ["--command-config", str(tmp_path / "client.properties")]
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_records_arrive_with_a_delegation_token_until_it_expires(
+    kafka: SecureKafka, ca: Authority, run_token_tool: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "kafkabuf")
+    row = run_token_tool("--create", "--max-life-time-period", "-1").strip().splitlines()[-1].split()
+    token = DelegationToken(row[0], row[1])
+    with producer_for(kafka, "SCRAM", **token.settings(ca), linger_ms=0) as producer:
+        await_token(producer)
+        assert_arrives(kafka, "delegated", producer, 100, 1000)
+    run_token_tool("--expire", "--expiry-time-period", "-1", "--hmac", token.hmac)
+    error = await_refusal(kafka, token.settings(ca))
+    assert isinstance(error, SaslAuthenticationError)
+    assert f"delegation token {token.token_id}: it has expired" in str(error)
+    assert token.hmac not in caplog.text + str(error)
+
+
+def await_token(producer: KafkaProducer[Any, Any]) -> None:
+    """A broker learns of a new token a moment after it was made."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            producer.send("t", b"v").result(20)
+            return
+        except SaslAuthenticationError:
+            assert time.monotonic() < deadline
+
+
+def await_refusal(kafka: SecureKafka, settings: dict[str, Any]) -> Exception:
+    """The error of the first new producer that the broker does not accept any more."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            with producer_for(kafka, "SCRAM", **settings) as producer:
+                producer.send("t", b"v").result(20)
+        except Exception as error:
+            return error
+    raise AssertionError("the token is still good")
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        pytest.param(("ali,ce=", SECRET.replace('"', r"\""), 'tokenauth="true"'), id="a user is no token"),
+        pytest.param(("unknown", "aG1hYw==", 'tokenauth="true"'), id="unknown token"),
+    ],
+)
+def test_wrong_delegation_token_is_refused(
+    kafka: SecureKafka, ca: Authority, credentials: tuple[str, str, str]
+) -> None:
+    *token, tokenauth = credentials
+    with producer_for(kafka, "SCRAM", **DelegationToken(*token).settings(ca, tokenauth)) as producer:
+        with pytest.raises(SaslAuthenticationError, match="another token takes another producer"):
+            producer.send("t", b"v").result(20)
