@@ -13,14 +13,16 @@ import pytest
 
 from kafkabuf.broker import apis
 from kafkabuf.broker.apis import describe_groups, offset_fetch
-from kafkabuf.broker.apis.dispatch import APIS
+from kafkabuf.broker.apis.dispatch import APIS, PendingResponse, dispatch
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.groups.members import Joining
 from kafkabuf.broker.groups.offsets import Committed
+from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.clock import ManualClock
 from kafkabuf.protocol import messages as m
+from tests.broker.raw_client import batch
 
 # Items of each request, or of the cluster.
 MANY = 300
@@ -157,6 +159,29 @@ def test_request_for_everything_has_a_step_for_each_thing(
     key: int, version: int, prepare: Callable[[Cluster], None], values: dict[str, Any]
 ) -> None:
     assert steps(prepare, key, version, **values)[0] >= MANY
+
+
+def test_batches_of_many_partitions_are_appended_in_a_later_turn_than_they_are_decoded() -> None:
+    data = [{"index": index, "records": batch([b"x"])} for index in INDEXES]
+    values = {"acks": 1, "timeout": 1, "topic_data": [{"name": "t", "partition_data": data}]}
+    apis.load()
+
+    async def body() -> None:
+        cluster = Cluster(ClusterConfig(), ManualClock(), asyncio.get_running_loop())
+        await cluster.start()
+        topic = cluster.catalogue.create_topic("t", MANY)
+        frame = m.encode_request(m.PRODUCE, 9, 1, "c", m.build_request(m.PRODUCE, 9, **values))
+        _, pending = dispatch(cluster.nodes[1], frame)
+        assert isinstance(pending, PendingResponse)
+        assert [log_end(topic, index) for index in INDEXES] == [0] * MANY
+        await pending.response
+        assert [log_end(topic, index) for index in INDEXES] == [1] * MANY
+        await cluster.stop()
+
+    def log_end(topic: Topic, index: int) -> int:
+        return topic.partition(index).copies[1].log.end_offset
+
+    asyncio.run(body())
 
 
 # ---- what may be in a response

@@ -19,7 +19,7 @@ from typing import Any
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.request_log import LoggedRequest
 from kafkabuf.broker.guards.rights import UNLIMITED, LimitedHeader, Need, Rights
-from kafkabuf.broker.waiting.slices import SLICE_STEPS, Slices, Work
+from kafkabuf.broker.waiting.slices import Slices, Work, next_slice
 from kafkabuf.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
 from kafkabuf.protocol import messages
 from kafkabuf.protocol.messages import RequestHeader, encode_response_in_steps
@@ -228,15 +228,10 @@ def _answer_later(
 ) -> Work[tuple[Request, Any]]:
     """Decodes a large request in this turn and the next, and calls its handler in a turn of its own."""
     body = yield from decode(frame, header)
-    yield from _rest_of_slice()
+    yield from next_slice()
     request = _enter(node, served, header, body)
-    yield from _rest_of_slice()
+    yield from next_slice()
     return request, _answer(node, request, rights)
-
-
-def _rest_of_slice() -> Work[None]:
-    for _ in range(SLICE_STEPS):
-        yield
 
 
 def _answer(node: Node, request: Request, rights: Rights) -> Any:

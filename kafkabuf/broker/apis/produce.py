@@ -26,7 +26,7 @@ from kafkabuf.broker.guards.rights import Rights, rights_of
 from kafkabuf.broker.log.batch import is_transactional
 from kafkabuf.broker.replica.appending import ALL, Appended, Terms, append_as_leader
 from kafkabuf.broker.replica.delayed import MANY, DelayedResponse, Pending, ReplicationWait
-from kafkabuf.broker.waiting.slices import Work, finish
+from kafkabuf.broker.waiting.slices import Work, finish, next_slice
 from kafkabuf.errors import (
     FencedLeaderEpochError,
     InvalidRequestError,
@@ -70,7 +70,7 @@ def handle(node: Node, header: RequestHeader, request: ProduceRequest) -> _Respo
         response: _Response | Awaitable[_Response] = finish(_answer(node, header, request))
         return response
     request = replace(request, topics=_on_a_copy(request.topics))
-    return node.cluster.slices.run(_answer(node, header, request), goes_on=True)
+    return node.cluster.slices.run(_answer_later(node, header, request), goes_on=True)
 
 
 def _on_a_copy(topics: _Topics) -> _Topics:
@@ -90,6 +90,12 @@ def _on_a_copy(topics: _Topics) -> _Topics:
                 at = end
         kept.append((topic, records))
     return kept
+
+
+def _answer_later(node: Node, header: RequestHeader, request: ProduceRequest) -> Work[Any]:
+    """This turn of the loop has decoded thousands of partitions: the next turns append to them."""
+    yield from next_slice()
+    return (yield from _answer(node, header, request))
 
 
 def _answer(node: Node, header: RequestHeader, request: ProduceRequest) -> Work[Any]:

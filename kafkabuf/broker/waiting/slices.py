@@ -57,6 +57,12 @@ def at_once(steps: Callable[P, Work[T]]) -> Callable[P, T]:
     return whole
 
 
+def next_slice() -> Work[None]:
+    """Ends the slice: what follows is done in a later turn of the loop."""
+    for _ in range(SLICE_STEPS):
+        yield
+
+
 @dataclass(slots=True, eq=False)
 class _Job:
     work: Work[Any]
