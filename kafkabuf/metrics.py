@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 
 from kafkabuf._metrics import NodeStats, ProducerStats, Stat, TopicStats
 from kafkabuf._pool import BufferPool
+from kafkabuf.backoff import uniform
 from kafkabuf.clock import Clock
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import NetworkClient
+from kafkabuf.network.telemetry import Telemetry
 from kafkabuf.producer_log import log_as, producer_log
 
 if TYPE_CHECKING:
@@ -138,6 +140,13 @@ class Metrics:
             "bufferpool-wait-time-ns-total": pool.wait_time_total * 1e9,
             **_rate("buffer-exhausted", self._stats.exhausted, now),
         }
+
+
+def telemetry_of(config: ProducerConfig, clock: Clock, client: NetworkClient, metrics: Metrics) -> Telemetry:
+    """What pushes the metrics to brokers."""
+    transactional_id = config.transactional_id
+    labels = {} if transactional_id is None else {"transactional_id": transactional_id}
+    return Telemetry(client, clock, metrics.snapshot, labels, uniform)
 
 
 def _of_topic(stats: TopicStats, now: float) -> Values:

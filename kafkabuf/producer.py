@@ -29,7 +29,7 @@ from kafkabuf.interceptors import close_all
 from kafkabuf.metadata.groups import GroupMetadata, Offsets, group_of, offsets_of
 from kafkabuf.metadata.metadata import Metadata, TopicInfo
 from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
-from kafkabuf.metrics import Metrics
+from kafkabuf.metrics import Metrics, telemetry_of
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.producer_log import log_as
 from kafkabuf.sending._direct import shortcut_of
@@ -139,6 +139,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
         accumulator.shortcut = shortcut_of(self._sender)
         self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)
+        if self.config.enable_metrics_push:
+            client.telemetry = telemetry_of(self.config, clock, client, self._metrics)
         self._running = self._runner(accumulator)
         self._thread = self._running.thread
         # Last: from here on other threads of a forked child may send.

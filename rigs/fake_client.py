@@ -199,6 +199,7 @@ class FakeClient:
     under_way: list[Sent] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)  # the time-out of each poll
     wakeups: int = 0
+    telemetry: None = None
     gives_ids: bool = True  # responds to InitProducerId by itself, with 1000, 1001, ...
     ids_given: int = 0
     asked: list[OtherRequest] = field(default_factory=list)  # all requests other than Produce

@@ -43,6 +43,7 @@ _SAME = {
     "client.dns.lookup": "client_dns_lookup",
     "metadata.recovery.strategy": "metadata_recovery_strategy",
     "metadata.recovery.rebootstrap.trigger.ms": "metadata_recovery_rebootstrap_trigger_ms",
+    "enable.metrics.push": "enable_metrics_push",
     "security.protocol": "security_protocol",
     "ssl.ca.location": "ssl_truststore_location",
     "ssl.ca.pem": "ssl_truststore_certificates",
@@ -72,7 +73,7 @@ _KERBEROS = (None, "GSSAPI", "gssapi")  # librdkafka's default too
 _NO_EFFECT = frozenset(
     "api.version.fallback.ms api.version.request api.version.request.timeout.ms batch.num.messages "
     "broker.address.ttl broker.version.fallback builtin.features client.software.name client.software.version debug "
-    "enable.metrics.push enable.random.seed enable.sasl.oauthbearer.unsecure.jwt internal.termination.signal "
+    "enable.random.seed enable.sasl.oauthbearer.unsecure.jwt internal.termination.signal "
     "log.connection.close log.queue log.thread.name log_level "
     "message.copy.max.bytes metadata.max.age.ms queue.buffering.backpressure.threshold receive.message.max.bytes "
     "request.timeout.ms sasl.kerberos.kinit.cmd "

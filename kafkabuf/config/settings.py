@@ -146,10 +146,4 @@ class ProducerSettings(SecuritySettings):
     metric_reporters: tuple[Any, ...] = special(
         values.objects, (), "Objects (or callables) that get a function which returns the metrics.", "list", "objects"
     )
-    enable_metrics_push: bool = special(
-        values.never_pushed,
-        False,
-        "kafkabuf pushes no metrics to brokers (KIP-714): read producer.metrics().",
-        "boolean",
-        "true, false",
-    )
+    enable_metrics_push: bool = flag(True, "Push metrics to the cluster, if its operator subscribes to them (KIP-714).")

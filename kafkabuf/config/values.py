@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kafkabuf.config.kinds import parse_flag, split, whole
+from kafkabuf.config.kinds import split, whole
 from kafkabuf.errors import ConfigError
 from kafkabuf.java_names import unshaded
 
@@ -174,9 +174,3 @@ def store_type(value: object) -> str:
     if known in ("JKS", "PKCS12", "PEM"):
         return known
     raise ValueError("kafkabuf reads stores of type JKS, PKCS12 and PEM: convert others with keytool -importkeystore")
-
-
-def never_pushed(value: object) -> bool:
-    if parse_flag(value):
-        raise ValueError("kafkabuf pushes no metrics to brokers (KIP-714): set it to false and read producer.metrics()")
-    return False

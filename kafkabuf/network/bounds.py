@@ -25,6 +25,8 @@ LARGE_RESPONSES = {
     messages.LIST_TRANSACTIONS,
 }
 LARGEST_RESPONSE = 32 * MIB
+# A subscription names metrics by their beginnings.
+LARGEST_SUBSCRIPTION = 1 * MIB
 # A broker returns the first batch even if it is larger than the request allows (KIP-74).
 LARGEST_BATCH = 256 * MIB
 # A frame without a request is read up to this size, so that the error can name its correlation id.
@@ -43,6 +45,8 @@ def largest_response(entity: Any, size: int) -> int:
             return min(METADATA_OF_BROKERS + METADATA_OF_A_TOPIC * len(entity.topics or ()), LARGEST_METADATA)
         case messages.FETCH:
             return int(entity.max_bytes) + LARGEST_BATCH
+        case messages.GET_TELEMETRY_SUBSCRIPTIONS:
+            return LARGEST_SUBSCRIPTION
         case api_key if api_key in LARGE_RESPONSES:
             return LARGEST_RESPONSE
         case _:

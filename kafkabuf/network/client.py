@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from kafkabuf.network import sasl, tls
     from kafkabuf.network._tls import TlsConnection
+    from kafkabuf.network.telemetry import Telemetry
 
     class NetworkConfig(tls.TlsConfig, sasl.SaslConfig, Protocol):
         """The settings that the network needs; times in milliseconds, sizes in bytes."""
@@ -146,6 +147,7 @@ class NetworkClient(ClientCore):
         self._handshake = Handshake(self)
         self._failures = FailureLog()
         self._updater = MetadataUpdater(metadata, self, trigger, random)
+        self.telemetry: Telemetry | None = None
         metadata.on_update_requested = self.wakeup
 
     # ---- nodes -----------------------------------------------------------------------------------------------------
@@ -264,7 +266,7 @@ class NetworkClient(ClientCore):
         """After close(): drop all references back to this client, so that its descriptors need no garbage collector."""
         self._metadata.on_update_requested = _nothing
         self._nodes.clear()
-        self._updater = self._authenticator = None  # type: ignore[assignment]
+        self._updater = self._authenticator = self.telemetry = None  # type: ignore[assignment]
         vars(self).clear()
 
     @property
@@ -316,6 +318,8 @@ class NetworkClient(ClientCore):
         assert node.connection is not None
         node.ready()
         log.debug("%s is ready", node)
+        if self.telemetry is not None:
+            self.telemetry.connected()
 
     def rebootstrap(self, now: float, why: str) -> None:
         """Close every connection, forget every broker, and use the bootstrap servers again (KIP-899, KIP-1102)."""
@@ -502,6 +506,8 @@ class NetworkClient(ClientCore):
             self.check_by(self._deadline(node))
         if self._authenticator is not None:
             self.check_by(self._authenticator.renew())
+        if self.telemetry is not None:
+            self.check_by(self.telemetry.run(now))
         if now >= self._updater.rebootstrap_due:
             self.rebootstrap(now, self._updater.rebootstrap_why)
         self.check_by(self._updater.rebootstrap_due)

@@ -343,4 +343,27 @@ TABLES = """
       transactional_id: string
       producer_id: int64
       transaction_state: string
+71 get_telemetry_subscriptions 0-0 flexible 0
+  request
+    client_instance_id: uuid null
+  response
+    throttle_time: timedelta_i32
+    error_code: error_code
+    client_instance_id: uuid null
+    subscription_id: int32
+    accepted_compression_types: []int8 = []
+    push_interval: timedelta_i32
+    telemetry_max_bytes: int32
+    delta_temporality: bool
+    requested_metrics: []string = []
+72 push_telemetry 0-0 flexible 0
+  request
+    client_instance_id: uuid null
+    subscription_id: int32
+    terminating: bool
+    compression_type: int8
+    metrics: bytes
+  response
+    throttle_time: timedelta_i32
+    error_code: error_code
 """

@@ -118,7 +118,7 @@ class Sender(SenderCore):
 
     def _is_finished(self) -> bool:
         """While the producer closes: whether nothing is left to do."""
-        return self._forced or not self._has_unfinished_work()
+        return self._forced or not (self._has_unfinished_work() or self._pushes_metrics())
 
     def _wait_while_closing(self, now: float) -> float:
         """Seconds that the poll may last while the producer closes. 0: this turn may be the last."""
@@ -139,6 +139,11 @@ class Sender(SenderCore):
         self._transactions.abort_on_close()
         may_end = self._clock.monotonic() < self._abort_deadline and not self._transactions.abort_is_hopeless
         return may_end and self._transactions.has_ongoing_transaction
+
+    def _pushes_metrics(self) -> bool:
+        """While the producer closes, with all other work done: whether the last push of metrics is under way."""
+        telemetry = self._client.telemetry
+        return telemetry is not None and telemetry.finish(self._clock.monotonic())
 
     def _pause_after(self, error: Exception) -> None:
         """A turn has failed: log the error, and wait. A turn that fails at once each time must not use a whole core."""

@@ -53,7 +53,7 @@ def problem(settings: dict[str, Any]) -> str:
 def test_every_secret_has_a_secret_type() -> None:
     kafkas = {name.replace(".", "_") for name in PASSWORDS} | set(SECRETS)
     assert {name for name in ProducerConfig.model_fields if "password" in name or "secret" in name} <= kafkas
-    assert len(SECRETS) == 13
+    assert len(SECRETS) == 14
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -169,7 +169,6 @@ def test_javas_reporter_is_accepted_and_dropped() -> None:
         ({"ssl.keystore.password": "x"}, "ssl.keystore.location is not: name the file"),
         ({"ssl.truststore.password": "x"}, "ssl.truststore.location is not: name the file"),
         ({"ssl.enabled.protocols": "TLSv1.2,SSLv3"}, "ssl.enabled.protocols: "),
-        ({"enable.metrics.push": "true"}, "producer.metrics()"),
         ({"connections.max.idle.ms": 0}, "set it to -1 to keep idle connections"),
         ({"transactional.id": ""}, "transactional.id: "),
         ({"transactional.id": "t", "enable.idempotence": "false"}, "transactional.id needs enable.idempotence"),

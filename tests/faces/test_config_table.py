@@ -25,7 +25,6 @@ SERVERS = {"bootstrap.servers": "localhost:9092"}
 OTHER_DEFAULTS = {
     "bootstrap.servers": "Java's empty list is an error as well",
     "client.id": "Java numbers its producers",
-    "enable.metrics.push": "kafkabuf pushes no metrics",
     "key.serializer": "bytes need no serializer",
     "value.serializer": "bytes need no serializer",
     "metric.reporters": "there is no JMX",
