@@ -1,0 +1,94 @@
+"""Links lead somewhere: those between files, as code hosts show them, and those of the built site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.pages.blocks import pages
+from tools.site import links, llms
+from tools.site.pages import ROOT, with_links_between_pages, with_pictures_of_the_site, without_comments
+
+HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+LINK = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"`[^`\n]+`")
+
+
+def prose(page: str) -> str:
+    return FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors that code hosts give the headings of a file."""
+    headings = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in HEADING.findall(prose(page)))
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", pages())
+def test_links_between_files_lead_to_files_and_headings(page: str) -> None:
+    for target in LINK.findall(CODE.sub("`code`", prose(page))):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (ROOT / page).parent / name if name else ROOT / page
+        assert path.exists(), f"{page}: {target}"
+        if anchor:
+            assert anchor in anchors(path.resolve().relative_to(ROOT).as_posix()), f"{page}: {target}"
+
+
+def test_broken_links_of_the_site_are_found(tmp_path: Path) -> None:
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api" / "index.html").write_text('<h1 id="top">API</h1><a href="../index.html#there">up</a>')
+    (tmp_path / "index.html").write_text(
+        '<h2 id="there">There</h2><a href="api/#top">1</a><a href="#there">2</a><a href="https://example.com/x">3</a>'
+        '<a href="api/#gone">4</a><a href="gone.html">5</a><a href="#gone">6</a><img src="gone.svg">'
+        '<script src="https://example.com/x.js"></script>'
+    )
+    assert sorted(links.faults(tmp_path)) == [
+        "index.html has the link #gone, which leads nowhere",
+        "index.html has the link api/#gone, which leads nowhere",
+        "index.html has the link gone.html, which leads nowhere",
+        "index.html has the link gone.svg, which leads nowhere",
+        "index.html loads https://example.com/x.js from another server",
+    ]
+
+
+def test_llms_txt_lists_the_pages_of_each_section_with_their_first_sentence() -> None:
+    listed = [
+        llms.Listed(
+            "Start", "Overview", "index.md", "# kafkabuf\n\nA [producer](producer.md) for\nPython. And more.\n"
+        ),
+        llms.Listed("Start", "Empty", "empty.md", "# Empty\n\n```text\nno prose\n```\n"),
+        llms.Listed("Reference", "API", "api/index.md", "# API\n\n| a | table |\n\n`send()` sends. It returns.\n"),
+    ]
+    assert llms.listing("kafkabuf", "A producer", listed).splitlines() == [
+        "# kafkabuf",
+        "",
+        "> A producer",
+        "",
+        "## Start",
+        "",
+        "- [Overview](index.md): A producer for Python.",
+        "- [Empty](empty.md)",
+        "",
+        "## Reference",
+        "",
+        "- [API](api/index.md): `send()` sends.",
+    ]
+
+
+def test_links_between_files_become_links_between_pages() -> None:
+    text = "[a](docs/spark.md#guarantees) `[b](docs/spark.md)`\n```\n[c](DESIGN.md)\n```\n[d](DESIGN.md) [e](LICENSE)\n"
+    linked = with_links_between_pages(text, "index.md").splitlines()
+    assert linked[0].startswith("[a](spark.md#guarantees) ")
+    assert linked[2] == "[c](DESIGN.md)"
+    assert linked[4] == "[d](design.md) [e](LICENSE)"
+
+
+def test_comments_and_pictures_of_code_hosts_do_not_reach_the_site() -> None:
+    assert without_comments("a\n<!-- python\nx = 1\n-->\nb\n<!-- not run: no -->\nc\n") == "a\nb\nc\n"
+    picture = '<picture>\n  <source media="(x)" srcset="d.svg">\n  <img src="l.svg" alt="A plot">\n</picture>'
+    assert with_pictures_of_the_site(picture) == "![A plot](l.svg#only-light)\n![A plot](d.svg#only-dark)"
