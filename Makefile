@@ -102,7 +102,7 @@ test-peers: fetch  ## Run other clients' own tests: their producers' with our fa
 
 test-kerberos: kerberos java $(VENV)/.gssapi  ## Run GSSAPI against MIT's KDC and real Kafka, from Spark too (needs krb5-kdc; ARGS go to pytest)
 	@$(BIN)/python -m rigs.real_kafka --fetch
-	@$(PYTEST) tests/real/kerberos.py tests/real/kerberos_spark.py $(ARGS)
+	@$(PYTEST) tests/real/kerberos_attacks.py tests/real/kerberos.py tests/real/kerberos_spark.py $(ARGS)
 
 test-spark-kills: java build  ## Kill Spark's processes at every step of each guarantee, and at random (ARGS: --help)
 	@$(BIN)/python -m rigs.real_kafka --fetch

@@ -17,6 +17,7 @@ from tests.real.kerberos_support import World
 
 pytest_plugins = ["tests.real.kerberos_fixtures"]
 
+ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 
 
@@ -34,6 +35,24 @@ def test_records_arrive_with_the_text_of_javas_users(realm: World) -> None:
     given = {"sasl_kerberos_keytab": None, "sasl_kerberos_principal": None, "sasl_kerberos_service_name": None}
     with KafkaProducer(**realm.settings(**given, sasl_jaas_config=text)) as producer:
         realm.assert_delivers("by-jaas", producer)
+
+
+def test_examples_of_the_page_about_security_work(realm: World) -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    section = page.split("\n## Kerberos (GSSAPI)\n")[1].split("\n## ")[0]
+    for there, here in {
+        "kafka1.example.com:9093": f"localhost:{realm.kafka.ports['KEYTAB']}",
+        "SASL_SSL": "SASL_PLAINTEXT",
+        "/etc/security/alice.keytab": str(realm.keytab),
+        "EXAMPLE.COM": REALM,
+    }.items():
+        assert there in section
+        section = section.replace(there, here)
+    realm.kafka.create_topic("orders")
+    names = {"KafkaProducer": KafkaProducer}
+    for example in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
+        exec(compile(example, "docs/security.md", "exec"), names)
+    assert realm.values_in("orders") == [b"by keytab", b"by JAAS"]
 
 
 def by_cache(realm: World, listener: str = "KEYTAB", /, **more: Any) -> dict[str, Any]:
