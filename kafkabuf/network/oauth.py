@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError, KafkaError, SaslAuthenticationError, printable
 from kafkabuf.network.background import BackgroundCall
-from kafkabuf.network.retrievers import RetrieverConfig, check_options, retriever
+from kafkabuf.network.retrievers import RetrieverConfig, check_options, extensions_in, retriever
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: no character that could end the header with the token
 # RFC 7628: no character that could end a field of the message. `auth` is the name of the token's own field.
@@ -54,7 +54,7 @@ class OAuthConfig(RetrieverConfig, Protocol):
 def mechanism(
     config: OAuthConfig, options: Mapping[str, str], clock: Clock, random: Callable[[], float]
 ) -> OAuthBearer:
-    """OAUTHBEARER from the settings, or from JAAS options: clientId, clientSecret, scope, ssl.truststore.*.
+    """OAUTHBEARER from the settings, or JAAS options: clientId, clientSecret, scope, extension_*, ssl.truststore.*.
 
     Raises ConfigError.
     """
@@ -67,8 +67,19 @@ def mechanism(
     check_options(options)
     if provider is None:
         assert url is not None
-        provider = retriever(url, config, options, clock, random)
+        provider = _with_extensions(retriever(url, config, options, clock, random), extensions_in(options))
     return OAuthBearer(provider, config, clock, random)
+
+
+def _with_extensions(
+    provider: Callable[[], str | tuple[str, float | None]], extensions: Mapping[str, str]
+) -> TokenProvider:
+    def token() -> Token:
+        provided = provider()
+        value, expires_at = (provided, None) if isinstance(provided, str) else provided
+        return Token(value, expires_at, extensions)
+
+    return token if extensions else provider
 
 
 class _Kept(NamedTuple):

@@ -27,6 +27,7 @@ _URL = "sasl.oauthbearer.token.endpoint.url"
 _JAAS_OPTIONS = {"clientId", "clientSecret", "scope"} | {
     f"ssl.truststore.{name}" for name in ("location", "password", "type")
 }
+_EXTENSION = "extension_"
 _NEEDED = (
     f"{_URL} needs sasl.oauthbearer.client.credentials.client.id and .client.secret, or "
     "sasl.oauthbearer.assertion.file, or sasl.oauthbearer.assertion.private.key.file"
@@ -47,9 +48,15 @@ class RetrieverConfig(EndpointConfig, assertion.AssertionConfig, Protocol):
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Raises ConfigError for a JAAS option other than clientId, clientSecret, scope, ssl.truststore.*."""
-    if unknown := options.keys() - _JAAS_OPTIONS:
+    """Raises ConfigError for a JAAS option other than clientId, clientSecret, scope, ssl.truststore.*, extension_*."""
+    unknown = {name for name in options.keys() - _JAAS_OPTIONS if not name.startswith(_EXTENSION)}
+    if unknown:
         raise ConfigError(f"sasl.jaas.config: options not supported: {', '.join(sorted(unknown))}")
+
+
+def extensions_in(options: Mapping[str, str]) -> dict[str, str]:
+    """The SASL extensions that JAAS options give, as in Java's OAuthBearerLoginCallbackHandler."""
+    return {name.removeprefix(_EXTENSION): text for name, text in options.items() if name.startswith(_EXTENSION)}
 
 
 def retriever(

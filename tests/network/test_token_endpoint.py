@@ -80,6 +80,17 @@ def test_client_credentials_give_a_token(ca: Authority) -> None:
     assert body == b"grant_type=client_credentials&scope=kafka+write"
 
 
+def test_extensions_of_the_jaas_options_go_with_the_token(ca: Authority) -> None:
+    """Confluent Cloud asks for them."""
+    with endpoint(ca, GOOD, jaas={"extension_logicalCluster": "lkc-1", "extension_identityPoolId": "pool-2"}) as (
+        _,
+        source,
+    ):
+        token = source.token()
+        assert (token.value, dict(token.extensions)) == (TOKEN, {"logicalCluster": "lkc-1", "identityPoolId": "pool-2"})
+        assert token.expires_at is not None
+
+
 def test_endpoint_is_trusted_by_a_jks_store(ca: Authority, tmp_path: Path) -> None:
     store = tmp_path / "ca.jks"
     store.write_bytes(jks_store({}, [ssl.PEM_cert_to_DER_cert(ca.certificate.read_text())], "changeit"))
