@@ -9,15 +9,16 @@ from libc.string cimport memcpy
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport Field, kb_bswap64, put_varint
 from kafkabuf.append._arrow cimport bit_at
+from kafkabuf.formats._calendar cimport floor_divide
 from kafkabuf.formats._digits cimport UUID_TEXT, is_uuid, put_uuid
 from kafkabuf.formats._encoder cimport RowEncoder, fail, reserve
 from kafkabuf.formats._numbers cimport absolute, scale
 from kafkabuf.formats._program cimport (
     FAILED_INEXACT, FAILED_LIMIT, FAILED_NULL, FAILED_PRECISION, FAILED_RANGE, FAILED_SIZE, FAILED_SYMBOL,
     FAILED_UTF8, FAILED_UUID, WRITE_ARRAY, WRITE_BOOLEAN, WRITE_BYTES, WRITE_CONSTANT, WRITE_DECIMAL, WRITE_DOUBLE,
-    WRITE_DURATION, WRITE_ENUM, WRITE_FIXED, WRITE_FLOAT, WRITE_LONG, WRITE_MAP, WRITE_RECORD, WRITE_STRING,
-    WRITE_UUID, WRITE_UUID_TEXT, Output, Step, Write, find_items, locate, read_bytes, read_decimal, read_integer,
-    read_real,
+    WRITE_DURATION, WRITE_ENUM, WRITE_FIXED, WRITE_FLOAT, WRITE_LONG, WRITE_LONG_CUT, WRITE_MAP, WRITE_RECORD,
+    WRITE_STRING, WRITE_UUID, WRITE_UUID_TEXT, Output, Step, Write, find_items, locate, read_bytes, read_decimal,
+    read_integer, read_real,
 )
 from kafkabuf.formats._symbols cimport find_symbol
 from kafkabuf.formats._utf8 cimport is_utf8
@@ -102,6 +103,8 @@ cdef uint8_t* write_rare(Output* out, const Step* step, int64_t place, uint8_t* 
     cdef Write write = step.write
     if write == WRITE_ENUM:
         return write_enum(out, step, place, p)
+    elif write == WRITE_LONG_CUT:
+        return write_long_cut(out, step, place, p)
     elif write == WRITE_FIXED:
         return write_fixed(out, step, place, p)
     elif write == WRITE_UUID:
@@ -114,6 +117,13 @@ cdef uint8_t* write_rare(Output* out, const Step* step, int64_t place, uint8_t* 
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
+
+cdef uint8_t* write_long_cut(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
+    cdef int64_t number = floor_divide(read_integer(step, place), -step.factor)
+    if number < step.low or number > step.high:
+        return fail(out, FAILED_RANGE, step, place)
+    return put_varint(p, number)
+
 
 cdef uint8_t* write_duration(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
     """No months, no days, and milliseconds: three little-endian numbers."""

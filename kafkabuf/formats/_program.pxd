@@ -48,6 +48,7 @@ cdef enum Write:
     WRITE_CONSTANT          # `constant`
     WRITE_BOOLEAN
     WRITE_LONG              # also int: a zig-zag varint, of a number between `low` and `high`
+    WRITE_LONG_CUT          # the same, of a number divided by -factor, towards the past
     WRITE_FLOAT
     WRITE_DOUBLE
     WRITE_BYTES

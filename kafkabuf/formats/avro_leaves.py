@@ -74,8 +74,8 @@ def _time(node: Primitive, kind: ArrowType) -> Fit | None:
     factor = wanted // unit if wanted >= unit else -(unit // wanted)
     if prefix == "tt":
         limits = {"low": 0, "high": DAY_MS // 1000 * wanted - 1}
-    rank = 0 if factor == 1 else 1 if factor > 0 else 2
-    return Fit(rank, arrow_types.time_reader(kind), "long", limits | {"factor": factor})
+    rank, write = (0 if factor == 1 else 1, "long") if factor > 0 else (2, "long_cut")
+    return Fit(rank, arrow_types.time_reader(kind), write, limits | {"factor": factor})
 
 
 def _real(node: Primitive, kind: ArrowType) -> Fit | None:

@@ -176,7 +176,7 @@ class _Parser:
         if isinstance(schema, str):
             return self._reference(schema, namespace, path)
         if not isinstance(schema, dict):
-            raise ConfigError(f"{path}: {schema!r} is no Avro type")
+            raise ConfigError(f"{path}: {schema!r:.200} is no Avro type")
         return self._complex(schema, namespace, path, depth)
 
     def _complex(self, schema: dict[str, Any], namespace: str, path: str, depth: int) -> Node:
@@ -243,7 +243,9 @@ class _Parser:
     def _enum(self, schema: dict[str, Any], namespace: str, path: str) -> Node:
         symbols = _texts(schema, "symbols", path)
         if not symbols or len(set(symbols)) < len(symbols) or not all(map(_NAME.fullmatch, symbols)):
-            raise ConfigError(f"{path}: an enum needs different symbols of letters, digits and _, found {symbols}")
+            raise ConfigError(
+                f"{path}: an enum needs different symbols of letters, digits and _, found {symbols!s:.200}"
+            )
         enum = Enum(self._full_name(schema, namespace, path), symbols)
         return self._define(enum.name, enum, schema, path)
 

@@ -18,6 +18,7 @@ from kafkabuf.extras import needs
 from kafkabuf.formats.object_classes import MAPPING, SEQUENCE, class_kind
 
 _DEEPEST = 300  # orjson refuses what is nested deeper
+_MOST_DIGITS = 1 << 14  # a short text such as 1E+999999999 would become a gibibyte
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -70,6 +71,8 @@ def _known(value: Any) -> Any:
 def _decimal(value: Decimal) -> str:
     if not value.is_finite():
         raise TypeError(f"JSON has no {value}")
+    if abs(value.adjusted()) > _MOST_DIGITS:
+        raise TypeError(f"{value} has more than {_MOST_DIGITS} digits")
     return format(value, "f")
 
 
@@ -96,7 +99,11 @@ def _blamed(value: Any, write: Callable[[Any], bytes], error: Exception) -> tupl
     """The path to the innermost part of `value` that cannot be written, and the reason."""
     path = ""
     for _ in range(_DEEPEST):
-        for step, part in _parts(value):
+        try:
+            parts = _parts(value)
+        except Exception:  # of the object's own code, as the error that is to be explained
+            break
+        for step, part in parts:
             try:
                 write(part)
             except type(error) as found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import decimal
 import json
 import pickle
@@ -28,6 +29,7 @@ def logical(kind: str, name: str, **more: Any) -> Schema:
     return {"type": kind, "logicalType": name, **more}
 
 
+DAY_MS = 86_400_000
 FIXED_4 = {"type": "fixed", "name": "F", "size": 4}
 COLOURS = {"type": "enum", "name": "Colour", "symbols": ["RED", "GREEN", "BLUE"]}
 DURATION = {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}
@@ -203,9 +205,16 @@ FAULTS: dict[str, tuple[pa.Array, Schema, str]] = {
         r"row 1: column 'c\[\]' of type string has the value b'0123456789abcdef0123456789abcdef', which is not a uuid",
     ),
     "inexact": (
-        pa.array([1000, 1], pa.timestamp("us")), logical("long", "timestamp-millis"), "cannot hold without loss"
+        pa.array([DAY_MS, 1], pa.int64()).view(pa.date64()), logical("int", "date"), "cannot hold without loss"
     ),
-    "inexact, negative": (pa.array([-1000, -1], pa.timestamp("us")), logical("long", "timestamp-millis"), "-1, which"),
+    "inexact duration": (pa.array([1000, 1], pa.duration("us")), DURATION, "cannot hold without loss"),
+    "time beyond the day": (
+        pa.array([0, DAY_MS * 10**6], pa.int64()).view(pa.time64("ns")), logical("int", "time-millis"),
+        "out of the range",
+    ),
+    "time before the day": (
+        pa.array([0, -1], pa.int64()).view(pa.time64("ns")), logical("int", "time-millis"), "out of the range"
+    ),
     "overflow": (pa.array([0, 2**62], pa.timestamp("s")), logical("long", "timestamp-nanos"), "out of the range"),
     "underflow": (pa.array([0, -(2**62)], pa.timestamp("s")), logical("long", "timestamp-nanos"), "out of the range"),
     "fixed": (pa.array([b"1234", b"123"]), FIXED_4, "which has another size than Avro's fixed F of 4 bytes"),
@@ -309,6 +318,24 @@ def test_time_outside_of_a_day_is_refused(kind: pa.DataType) -> None:
     for wrong in (-1, day):
         with pytest.raises(SerializationError, match="out of the range"):
             Avro(schema).encode(pa.table({"a": pa.array([wrong], whole).view(kind)}))
+
+
+@pytest.mark.parametrize("micros", [0, 1, 999, 1000, 1999, -1, -999, -1000, -1001, 1_718_000_000_123_456])
+@pytest.mark.parametrize("local", ["", "local-"])
+def test_digits_below_the_unit_are_cut_off_from_columns_as_from_objects(micros: int, local: str) -> None:
+    schema = logical("long", f"{local}timestamp-millis")
+    column = pa.array([micros], pa.timestamp("us", None if local else "UTC"))
+    expected = written("long", micros // 1000)
+    assert one(column, schema) == [expected]
+    assert one(column.cast(pa.timestamp("ns", column.type.tz)), schema) == [expected]
+    assert Avro(schema).encode_object(column[0].as_py()) == expected
+    assert written(schema, column[0].as_py().replace(tzinfo=dt.UTC)) == expected
+
+
+def test_digits_of_a_time_below_the_unit_are_cut_off_from_columns_as_from_objects() -> None:
+    schema, column = logical("int", "time-millis"), pa.array([1_999], pa.time64("us"))
+    assert one(column, schema) == [b"\x02"] == [Avro(schema).encode_object(column[0].as_py())]
+    assert one(pa.array([1_999], pa.time64("ns")), logical("long", "time-micros")) == [b"\x02"]
 
 
 def test_error_of_a_column_is_the_public_class_and_shows_no_other() -> None:

@@ -36,6 +36,13 @@ class Seat(NamedTuple):
     letter: str
 
 
+class Broken(UserDict[str, int]):
+    """Its entries cannot be read."""
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("boom")
+
+
 class Cabin(enum.Enum):
     FIRST = "first"
 
@@ -94,6 +101,9 @@ def test_what_orjson_does_not_know_is_written_as_a_column_is(values: list[Any], 
         ([Leg("x", 2**64)], "value[0].minutes", "64-bit"),
         (Seat(1, "\ud800"), "value.letter", "surrogates"),
         ({"d": Decimal("NaN")}, "value['d']", "NaN"),
+        ({"d": Decimal("1E+999999999")}, "value['d']", "more than 16384 digits"),
+        ({"d": Decimal("-1E-999999999")}, "value['d']", "more than 16384 digits"),
+        ({"d": Broken()}, "value['d']", "boom"),
         ({1, 2}, "value", "set"),
         (len, "value", "builtin"),
     ],
