@@ -17,7 +17,7 @@ from uuid import UUID
 from kafkabuf.errors import InvalidRequestError
 from kafkabuf.protocol.cursor import MALFORMED, Cursor
 from kafkabuf.protocol.messages import PRODUCE, RequestHeader, encode_response_header
-from kafkabuf.protocol.schema import Buffer
+from kafkabuf.protocol.schema import Buffer, text_of_error
 from kafkabuf.protocol.writer import put_count, put_nullable_string, put_string, put_uvarint
 
 MIN_VERSION = 2
@@ -143,9 +143,9 @@ def _put_result(out: bytearray, result: PartitionResult, version: int) -> None:
         put_count(out, len(result.record_errors), flexible)
         for index, text in result.record_errors:
             out += _INT32(index)
-            put_nullable_string(out, text, flexible)
+            put_nullable_string(out, text_of_error(text), flexible)
             out += b"\0" * flexible
-        put_nullable_string(out, result.error_message, flexible)
+        put_nullable_string(out, text_of_error(result.error_message), flexible)
     if version >= FIRST_LEADER_HINTS and result.leader is not None:
         out += _LEADER(1, 0, 9, *result.leader, 0)
     else:

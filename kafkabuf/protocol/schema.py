@@ -423,11 +423,11 @@ def builder(cls: type[Any]) -> tuple[dict[str, Any], dict[str, Convert]]:
     """The default of each field, and what turns a plain value into the type of the field."""
     converters = {f.name: _converter(f.shape) for f in fields_of(cls)}
     if "error_message" in converters:
-        converters["error_message"] = _text_of_error
+        converters["error_message"] = text_of_error
     return {f.name: default_of(f) for f in fields_of(cls)}, converters
 
 
-def _text_of_error(text: str | None) -> str | None:
+def text_of_error(text: str | None) -> str | None:
     """Cut an error's text: it quotes the request, and in old versions a string holds 32 KiB at most."""
     return text and text[:_LONGEST_TEXT]
 

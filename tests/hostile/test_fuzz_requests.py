@@ -9,10 +9,11 @@ import pytest
 
 from kafkabuf.broker.apis.dispatch import APIS
 from kafkabuf.protocol import messages
+from tests.broker.raw_client import batch
 from tests.effort import EFFORT, effort
 from tests.hostile import fuzz_target
 from tests.hostile.fuzz_bytes import mutated
-from tests.hostile.fuzz_target import Target, api_of, corpus
+from tests.hostile.fuzz_target import Case, Target, api_of, corpus
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -89,6 +90,13 @@ def test_response_to_a_very_long_name_fits_a_string(target: Target, version: int
         if APIS[key].min_version <= version <= APIS[key].max_version:
             entity = messages.build_request(key, version, topics=[topic], resources=[resource])
             target(messages.encode_request(key, version, 1, "c", entity))
+
+
+@pytest.mark.parametrize("version", [3, 8])
+def test_response_to_records_for_a_topic_with_a_very_long_name_fits_a_string(target: Target, version: int) -> None:
+    data = [{"name": "x" * 32_767, "partition_data": [{"index": 0, "records": batch([b"x"])}]}]
+    entity = messages.build_request(messages.PRODUCE, version, acks=1, timeout=1000, topic_data=data)
+    target.serve(Case(messages.encode_request(messages.PRODUCE, version, 1, "c", entity), "refused"))
 
 
 def test_broker_survives_mutated_requests(target: Target) -> None:
