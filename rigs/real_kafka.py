@@ -79,9 +79,12 @@ class RealKafkaError(RuntimeError):
 class RealKafka:
     """One node of Apache Kafka `version`.
 
-    `options` are server properties that override the defaults; `heap` and `jvm_options` are the JVM's. Start it in the
-    main thread if possible: the kernel then ends the JVM with this process, however this process ends.
+    `options` are server properties that override the defaults; `heap` and `jvm_options` are the JVM's. `program`: the
+    class, or the Java file, that starts the node. Start it in the main thread if possible: the kernel then ends the JVM
+    with this process, however this process ends.
     """
+
+    ready_timeout = _READY_TIMEOUT
 
     def __init__(
         self,
@@ -90,11 +93,13 @@ class RealKafka:
         options: Mapping[str, str] | None = None,
         heap: str = "512m",
         jvm_options: Sequence[str] = ("-XX:+UseSerialGC",),
+        program: str = "kafka.Kafka",
     ) -> None:
         self.version = version
         self.bootstrap_servers = ""  # once prepared
         self._options = dict(options or {})
         self._jvm = [f"-Xmx{heap}", *jvm_options]
+        self._program = program
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -206,7 +211,7 @@ class RealKafka:
     def launch(self) -> None:
         """Start the server's process in the folder that `prepare` made."""
         classpath = f"{resolve_kafka(self.version)}/*"
-        command = [java(), *self._jvm, *logging("warn"), "-cp", classpath, "kafka.Kafka", str(self._properties_file)]
+        command = [java(), *self._jvm, *logging("warn"), "-cp", classpath, self._program, str(self._properties_file)]
         with self.server_log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -228,7 +233,7 @@ class RealKafka:
 
     def await_ready(self, brokers: int = 1) -> None:
         """Wait until the node knows of so many brokers."""
-        deadline = time.monotonic() + _READY_TIMEOUT
+        deadline = time.monotonic() + self.ready_timeout
         admin = self._admin()
         while True:
             assert self._process is not None
@@ -244,8 +249,8 @@ class RealKafka:
                 pass  # the server does not listen or serve yet: ask again until the deadline
             if time.monotonic() > deadline:
                 raise RealKafkaError(
-                    f"Apache Kafka {self.version} does not answer on {self.bootstrap_servers} after {_READY_TIMEOUT} s."
-                    f" The end of its log:\n{self.server_log_tail()}"
+                    f"Apache Kafka {self.version} does not answer on {self.bootstrap_servers} after "
+                    f"{self.ready_timeout} s. The end of its log:\n{self.server_log_tail()}"
                 )
 
     def _admin(self) -> AdminClient:
