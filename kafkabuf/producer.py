@@ -166,7 +166,20 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             timestamp_ms: int | None = None,
             callback: Callable[[RecordMetadata, KafkaError | None], object] | None = None,
             opaque: object = None,
-        ) -> RecordFuture: ...
+        ) -> RecordFuture:
+            """Queue one record and return a RecordFuture (KafkaProducer.send).
+
+            An unknown `topic` fetches metadata, for up to `max.block.ms`. `value` and `key` are bytes-like or None, or
+            what the configured serializers take; None is Kafka's null. `headers` are pairs of (str, bytes or None), or
+            a dict of them. Without a `partition` the partitioner chooses, or the key's murmur2 hash as in Java.
+            `timestamp_ms` is in milliseconds since the epoch; None: the present time. The Sender's thread calls
+            `callback(metadata, error)`. `opaque` comes back in the BatchOutcome that `on_acknowledged` gets.
+
+            Raises SerializationError, RecordTooLargeError, InvalidTopicError, InvalidPartitionsError,
+            InvalidTimestampError or TypeError for a wrong argument, TimeoutError where there was no metadata or no
+            memory within `max.block.ms`, and an error of the transaction's state.
+            """
+            ...
 
     def _connect(self, clock: Clock) -> NetworkClient:
         return NetworkClient(self.config, clock, self._metadata, ssl_context=self._ssl_context)

@@ -62,5 +62,5 @@ def on_post_build(config: MkDocsConfig, **_: Any) -> None:
         for page in _ordered
     ]
     llms.write(site, config.site_name, config.site_description or "", listed)
-    if faults := list(links.faults(site)):
+    if faults := [*links.faults(site)]:
         raise PluginError("\n".join(faults))

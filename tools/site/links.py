@@ -50,6 +50,11 @@ def faults(site: Path) -> Iterator[str]:
                 yield f"{name} has the link {address}, which leads nowhere"
 
 
+def anchors(folder: Path) -> set[str]:
+    """The anchors of all pages of a folder."""
+    return {anchor for path in folder.rglob("*.html") for anchor in _read(path).anchors}
+
+
 def _read(path: Path) -> Page:
     page = Page()
     page.feed(path.read_text(encoding="utf-8"))
