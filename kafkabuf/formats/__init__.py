@@ -3,5 +3,6 @@
 from kafkabuf.formats.avro import Avro
 from kafkabuf.formats.json_format import Json
 from kafkabuf.formats.protobuf import Protobuf
+from kafkabuf.formats.raw import Raw
 
-__all__ = ["Avro", "Json", "Protobuf"]
+__all__ = ["Avro", "Json", "Protobuf", "Raw"]

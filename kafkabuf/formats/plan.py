@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from kafkabuf.errors import ConfigError, SerializationError, TimeoutError
 from kafkabuf.formats.arrow_types import ArrowType, Column
 from kafkabuf.formats.format import Format, ResolvedFormat, Source
+from kafkabuf.formats.raw import Raw
 
 if TYPE_CHECKING:
     from kafkabuf.formats.registry import SchemaRegistry
 
-AnyFormat = Format | ResolvedFormat
+Encoding = Format | ResolvedFormat
+AnyFormat = Encoding | Raw
 OWN_COLUMNS = ("key", "value", "topic", "partition", "timestamp", "headers")
 
 
@@ -25,9 +27,11 @@ def formats_of(
     waits: bool = True,
 ) -> Formats | None:
     """None if send_arrow() has none of these arguments. Raises ConfigError for one of a wrong type."""
-    if value_format is None and key_format is None and key is None:
+    value_encoding = None if isinstance(value_format, Raw) else value_format
+    key_encoding = None if isinstance(key_format, Raw) else key_format
+    if value_encoding is None and key_encoding is None and key is None:
         return None
-    return Formats(value_format, key_format, key, registry, waits=waits)
+    return Formats(value_encoding, key_encoding, key, registry, waits=waits)
 
 
 class Sources(NamedTuple):
@@ -43,8 +47,8 @@ class Formats:
 
     def __init__(
         self,
-        value_format: AnyFormat | None,
-        key_format: AnyFormat | None,
+        value_format: Encoding | None,
+        key_format: Encoding | None,
         key: str | Sequence[str] | None,
         registry: SchemaRegistry | None = None,
         *,
@@ -125,7 +129,7 @@ class Formats:
         return Source(fields, True)
 
 
-def _format(field: str, given: AnyFormat | None) -> AnyFormat | None:
+def _format(field: str, given: Encoding | None) -> Encoding | None:
     if given is not None and not isinstance(given.format if isinstance(given, ResolvedFormat) else given, Format):
         raise ConfigError(
             f"{field}_format must be a format such as kafkabuf.formats.Avro(), found {type(given).__name__}"
