@@ -1,7 +1,7 @@
 """AIOKafkaProducer: KafkaProducer for an event loop. It never blocks the loop.
 
 In the loop's thread the producer calls KafkaProducer's own send(), over the same queues, but this send() never waits:
-if the record must wait, it raises `_MustWait`. The record then stands in the topic's line, in front of later records of
+if the record must wait, it raises `MustWait`. The record then stands in the topic's line, in front of later records of
 its topic, while another thread waits for metadata or memory. A thread that waits for memory returns a Slab, which
 releases itself if no record uses it. So only the loop's thread queues records, and a cancelled task has queued nothing.
 """
@@ -21,10 +21,12 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, overload
 
+from kafkabuf._aio_core import TURN, LoopCore, MustWait
+from kafkabuf._aio_futures import AIORecordFuture, BatchEnds
 from kafkabuf._buffers import Headers, K, V
 from kafkabuf._pool import Slab
-from kafkabuf.aio_futures import AIOBulkReport, AIORecordFuture, BatchEnds
-from kafkabuf.append._producer import FORKED, ProducerCore
+from kafkabuf.aio_futures import AIOBulkReport
+from kafkabuf.append._producer import FORKED
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import Clock, SystemClock
@@ -48,6 +50,7 @@ from kafkabuf.record_metadata import RecordMetadata
 if TYPE_CHECKING:
     import ssl
 
+    from kafkabuf._aio_futures import Outcomes
     from kafkabuf.formats.plan import AnyFormat
     from kafkabuf.typing import BytesLike, Options
 
@@ -59,8 +62,6 @@ P = ParamSpec("P")
 # Limits how many topics may have a record that waits, plus how many other calls may run, at one time. The pool starts a
 # thread only when a call needs it.
 MAX_THREADS = 1024
-# After this many records that were sent without a wait, send() lets other tasks run.
-TURN = 256
 # The user's objects have prepared a record before _LoopCore sends it, so _LoopCore must not call them again.
 _NO_USER_OBJECTS: dict[str, Any] = {
     "key_serializer": None,
@@ -69,15 +70,7 @@ _NO_USER_OBJECTS: dict[str, Any] = {
 }
 
 
-class _MustWait(Exception):
-    """Raised in the loop's thread instead of waiting: for `nbytes` of memory, or (0) for metadata."""
-
-    def __init__(self, nbytes: int = 0) -> None:
-        super().__init__(nbytes)
-        self.nbytes = nbytes
-
-
-class _LoopCore(ProducerCore):
+class _LoopCore(LoopCore):
     """send() of prepared records in the loop's thread: it appends to a producer's queues and never waits."""
 
     def __init__(self, producer: KafkaProducer, clock: Clock) -> None:
@@ -102,15 +95,15 @@ class _LoopCore(ProducerCore):
                 unused.release()
 
     def _await_topic(self, name: str) -> TopicQueues:
-        raise _MustWait
+        raise MustWait(0)
 
     def _await_partition(self, name: str, partition: int, timeout: float) -> None:
         if not self.partition_looked_up:
-            raise _MustWait
+            raise MustWait(0)
 
     def _take_slab(self, nbytes: int) -> tuple[int, int]:
         if self.slab is None or self.slab.nbytes < nbytes:
-            raise _MustWait(nbytes)
+            raise MustWait(nbytes)
         slab, self.slab = self.slab, None
         return slab.detach(), slab.extent
 
@@ -148,7 +141,7 @@ class AIOKafkaProducer(Generic[K, V]):
     the rest of asyncio. A pickle holds the configuration only.
     """
 
-    _future = AIORecordFuture
+    _outcomes: Outcomes | None = None
     _kind: type[KafkaProducer[Any, Any]] = KafkaProducer
 
     @overload
@@ -196,8 +189,7 @@ class AIOKafkaProducer(Generic[K, V]):
         self._loop: asyncio.AbstractEventLoop | None = None  # set while the producer is open
         self._starting = False
         self._lines: dict[str, _Line] = {}  # by topic, if a record of the topic waits
-        self._sent = 0
-        self._detour = False  # there are serializers, a partitioner or interceptors to call
+        self._queue = _queue_nothing
         self._stopped = False
         self._entering: asyncio.Lock | None = None  # in a forked child that has not opened the producer yet
 
@@ -237,9 +229,10 @@ class AIOKafkaProducer(Generic[K, V]):
             raise
         finally:
             self._starting = False
-        self._ends = BatchEnds(loop)
+        self._ends = BatchEnds(loop, self._outcomes)
         self._core = _LoopCore(self._started, self._clock)
-        self._detour = self._started.detour
+        self._core._enter(loop, self._ends, self._lines, self._started.detour)
+        self._queue = self._core.queue
         self._loop, self._entering = loop, None
         _started.add(self)
 
@@ -249,6 +242,7 @@ class AIOKafkaProducer(Generic[K, V]):
             self._core._disown()
             self._ends.forget()
             self._loop, self._lines, self._entering = None, {}, asyncio.Lock()
+            self._queue = _queue_nothing
 
     async def _enter_loop(self) -> None:
         """The running event loop is not the producer's. Raises, except in a forked child."""
@@ -340,18 +334,10 @@ class AIOKafkaProducer(Generic[K, V]):
         Waits for metadata and memory, up to `max.block.ms`, while other tasks run. Records of a topic are queued in the
         order in which their send() began. A task that is cancelled here has queued nothing.
         """
-        if get_running_loop() is not self._loop:
-            await self._enter_loop()
-        self._sent += 1
-        if topic not in self._lines and not self._detour and self._sent % TURN:
-            try:
-                queued = self._core.send(topic, value, key, headers, partition, timestamp_ms, None, opaque)
-            except _MustWait:
-                pass
-            else:
-                return self._future(queued, self._ends)
-        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        return self._future(await self._send_by_detour(record, opaque), self._ends)
+        future = self._queue(topic, value, key, headers, partition, timestamp_ms, opaque)
+        if future is None:
+            return await self._send_slowly(topic, value, key, headers, partition, timestamp_ms, opaque)
+        return future
 
     async def send_and_wait(
         self,
@@ -364,7 +350,26 @@ class AIOKafkaProducer(Generic[K, V]):
         opaque: object = None,
     ) -> RecordMetadata:
         """send() the record and wait for its acknowledgement. A task that is cancelled may have queued the record."""
-        return await (await self.send(topic, value, key, headers, partition, timestamp_ms, opaque))
+        future = self._queue(topic, value, key, headers, partition, timestamp_ms, opaque)
+        if future is None:
+            future = await self._send_slowly(topic, value, key, headers, partition, timestamp_ms, opaque)
+        return await future
+
+    async def _send_slowly(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        opaque: object,
+    ) -> AIORecordFuture:
+        """send() of a record that queue() has not taken."""
+        if get_running_loop() is not self._loop:
+            await self._enter_loop()
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        return self._ends.future_of(await self._send_by_detour(record, opaque))
 
     async def _send_by_detour(self, record: ProducerRecord, opaque: object) -> RecordFuture:
         """send() with interceptors, serializers and partitioner, and with the waits for metadata and memory."""
@@ -386,7 +391,7 @@ class AIOKafkaProducer(Generic[K, V]):
         line.length += 1
         try:
             async with line.turn:
-                if not self._sent % TURN:
+                if not self._core.sent % TURN:
                     await asyncio.sleep(0)
                 return await self._send_first_in_line(record, callback, opaque, deadline)
         finally:
@@ -399,7 +404,7 @@ class AIOKafkaProducer(Generic[K, V]):
     ) -> RecordFuture:
         topic, value, key, headers, partition, timestamp_ms = record
         await self._await_metadata(topic, partition, deadline)
-        if self._detour:
+        if self._started.detour:
             if self._producer._lacks_schema(topic, key, value):
                 await self._in_thread(KafkaProducer._await_schemas, topic, key, value, self._seconds_until(deadline))
             key, value, headers, partition = self._producer.prepare(topic, key, value, headers, partition)
@@ -407,8 +412,8 @@ class AIOKafkaProducer(Generic[K, V]):
         while True:
             try:
                 return self._core.send_with(slab, topic, value, key, headers, partition, timestamp_ms, callback, opaque)
-            except _MustWait as wait:
-                size = wait.nbytes
+            except MustWait as wait:
+                (size,) = wait.args
             slab = None  # too small: a record that waits holds no memory
             slab = await self._in_thread(_allocate, size, self._seconds_until(deadline))
 
@@ -519,6 +524,11 @@ class AIOKafkaProducer(Generic[K, V]):
             await self.abort_transaction()
         except KafkaError as failure:
             error.add_note(f"abort_transaction() failed, too: {failure}")
+
+
+def _queue_nothing(*record: Any) -> AIORecordFuture | None:
+    """Stands for LoopCore.queue() before start(), and in a forked child that has not opened its producer yet."""
+    return None
 
 
 def _is_beyond(partition: int, partitions: int) -> bool:

@@ -95,11 +95,11 @@ CLAIM = Claim(
     goals=[
         *(
             Goal(f"against aiokafka: {style}", OURS.format(style), RATE.name, goal, PEER.format(style))
-            for style, goal in ((FUTURES, 7), (AT_ONCE, 4), (WAITING, 2))
+            for style, goal in ((FUTURES, 10), (AT_ONCE, 4), (WAITING, 2))
         ),
         Goal(f"compat against aiokafka: {FUTURES}", FACE.format(FUTURES), RATE.name, 5, PEER.format(FUTURES)),
         Goal(f"compat against kafkabuf.aio: {FUTURES}", FACE.format(FUTURES), RATE.name, 0.85, OURS.format(FUTURES)),
-        Goal(f"CPU: {FUTURES}", OURS.format(FUTURES), CPU.name, 1 / 7, PEER.format(FUTURES), at_most=True),
+        Goal(f"CPU: {FUTURES}", OURS.format(FUTURES), CPU.name, 1 / 10, PEER.format(FUTURES), at_most=True),
     ],
     notes=[
         "acks=all, idempotent, one partition, values of 100 bytes, batch.size 16 KiB, linger.ms 5 in both.",

@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from kafkabuf import aio
-from kafkabuf.aio_futures import AIORecordFuture
+from kafkabuf._aio_futures import AIORecordFuture
 from kafkabuf.compat import aiokafka_settings as theirs
 from kafkabuf.compat._late_names import LateProducer
 from kafkabuf.compat._names import in_whole_ms, with_port
 from kafkabuf.compat.aiokafka_errors import peer_error
-from kafkabuf.compat.aiokafka_records import BatchBuilder, RecordFuture, RecordMetadata, Serializer, metadata_of
+from kafkabuf.compat.aiokafka_records import BatchBuilder, Outcomes, RecordMetadata, Serializer, metadata_of
 from kafkabuf.errors import FatalTransactionError, IllegalStateError, KafkaError
 from kafkabuf.metadata.groups import OffsetAndMetadata
 
@@ -35,23 +35,8 @@ T = TypeVar("T")
 
 
 class _Producer(aio.AIOKafkaProducer):
-    _future = RecordFuture
+    _outcomes = Outcomes()
     _kind = LateProducer
-
-    def queue(
-        self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
-    ) -> AIORecordFuture | None:
-        """send() of a record that need not wait, without a second coroutine. None: send() must be awaited."""
-        if asyncio.get_running_loop() is self._loop and not self._detour and topic not in self._lines:
-            self._sent += 1
-            if self._sent % aio.TURN:
-                try:
-                    return RecordFuture(
-                        self._core.send(topic, value, key, headers, partition, timestamp_ms), self._ends
-                    )
-                except aio._MustWait:
-                    pass
-        return None
 
     def leaders(self, topic: str) -> Sequence[int]:
         """The leader of each partition of a topic that the producer knows; -1: no leader."""
@@ -200,7 +185,7 @@ class AIOKafkaProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Any = None,
-    ) -> RecordFuture:
+    ) -> AIORecordFuture:
         """Queue a record, and return the future of its RecordMetadata."""
         if value is None and key is None:
             raise AssertionError("a record needs a key or a value")
@@ -209,11 +194,10 @@ class AIOKafkaProducer:
         if self._value_serializer is not None:
             value = self._value_serializer(value)
         try:
-            # Not cast(): its call would cost a tenth of send().
-            future: Any = self._producer.queue(topic, value, key, headers, partition, timestamp_ms)
+            future = self._producer._queue(topic, value, key, headers, partition, timestamp_ms, None)
             if future is None:
-                future = await self._producer.send(topic, value, key, headers, partition, timestamp_ms)
-            return future  # type: ignore[no-any-return]
+                future = await self._producer._send_slowly(topic, value, key, headers, partition, timestamp_ms, None)
+            return future
         except KafkaError as error:
             raise peer_error(error) from error.__cause__
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkabuf.aio_futures import AIORecordFuture
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.compat.aiokafka_errors import peer_error
 from kafkabuf.errors import KafkaError
 from kafkabuf.interceptors import pairs_of
@@ -60,24 +60,21 @@ def _topic_partition(topic: str, partition: int) -> TopicPartition:
     return TopicPartition(topic, partition)
 
 
-class RecordFuture(AIORecordFuture):
-    """The future of send(), with aiokafka's RecordMetadata and errors."""
+class Outcomes:
+    """The outcomes of send()'s futures: aiokafka's RecordMetadata and errors."""
 
-    __slots__ = ()
-
-    def result(self) -> Any:
-        """The RecordMetadata; None with acks=0, as in aiokafka."""
+    def result(self, record: RecordFuture) -> RecordMetadata | None:
+        """None with acks=0, as in aiokafka."""
         try:
-            self._require_outcome()
-            topic, partition, offset, timestamp, _, _ = self._record.result(0)
+            topic, partition, offset, timestamp, _, _ = record.result(0)
         except KafkaError as error:
             raise peer_error(error) from error.__cause__
         if offset < 0:
             return None
-        return metadata_of(topic, partition, offset, timestamp, self._record.batch.log_append_time)
+        return metadata_of(topic, partition, offset, timestamp, record.batch.log_append_time)
 
-    def exception(self) -> KafkaError | None:
-        error = super().exception()
+    def exception(self, record: RecordFuture) -> KafkaError | None:
+        error = record.exception(0)
         return None if error is None else peer_error(error)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from kafkabuf.aio_futures import AIORecordFuture, BatchEnds
+from kafkabuf._aio_futures import BatchEnds
 from kafkabuf.errors import RecordTooLargeError
 from kafkabuf.record_metadata import RecordMetadata
 from kafkabuf.testing import MockProducer
@@ -109,7 +112,7 @@ def of_asyncio() -> tuple[Futures, Callable[[], object], Callable[[], object]]:
 def of_records() -> tuple[Futures, Callable[[], object], Callable[[], object]]:
     producer = MockProducer(auto_complete=False)
     ends = BatchEnds(asyncio.get_running_loop())
-    futures: Futures = [AIORecordFuture(producer.send("t", b"v"), ends) for _ in range(2)]
+    futures: Futures = [ends.future_of(producer.send("t", b"v")) for _ in range(2)]
     return futures, producer.complete_next, lambda: producer.error_next(FAILURE)
 
 
@@ -150,3 +153,139 @@ def test_asyncio_treats_a_record_future_as_its_own(
 
     ours, theirs = asyncio.run(both())
     assert ours == theirs
+
+
+# ---- how tasks and callbacks wake ------------------------------------------------------------------------------------
+
+
+def test_interrupt_in_a_callback_loses_no_other_wake_up() -> None:
+    """asyncio runs what is left when the loop goes on, as it does to cancel the tasks after a Ctrl-C."""
+    woken: list[str] = []
+
+    def interrupt(done: Any) -> None:
+        raise KeyboardInterrupt
+
+    async def awaiting(future: Any) -> None:
+        await future
+        woken.append("task")
+
+    loop = asyncio.new_event_loop()
+
+    async def start() -> list[asyncio.Task[None]]:
+        (first, second), succeed, _ = of_records()
+        first.add_done_callback(interrupt)
+        first.add_done_callback(lambda done: woken.append("callback"))
+        tasks = [asyncio.create_task(awaiting(future)) for future in (first, second)]
+        await asyncio.sleep(0)
+        loop.call_soon(succeed)
+        loop.call_soon(succeed)
+        return tasks
+
+    tasks = loop.run_until_complete(start())
+    assert not woken
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asyncio.sleep(PATIENCE))
+    loop.run_until_complete(asyncio.wait_for(asyncio.wait(tasks), PATIENCE))
+    loop.close()
+    assert woken == ["callback", "task", "task"]
+
+
+def test_error_in_a_callback_goes_to_the_handler_of_the_loop() -> None:
+    async def test() -> None:
+        told: list[Any] = []
+        (future, other), succeed, _ = of_records()
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["exception"]))
+        future.add_done_callback(lambda done: 1 // 0)
+        succeed()
+        succeed()
+        await other
+        await asyncio.sleep(0)
+        assert [type(error) for error in told] == [ZeroDivisionError]
+
+    asyncio.run(test())
+
+
+def test_task_that_is_cancelled_while_it_wakes_ends_cancelled_and_leaves_the_others_alone() -> None:
+    async def test() -> None:
+        (future, _), succeed, _ = of_records()
+
+        async def awaiting() -> None:
+            await future
+
+        def cancel_second(done: Any) -> None:
+            waiting[1].cancel("enough")
+
+        future.add_done_callback(cancel_second)
+        waiting = [asyncio.create_task(awaiting()) for _ in range(3)]
+        await asyncio.sleep(0)
+        succeed()
+        done, _ = await asyncio.wait(waiting, timeout=PATIENCE)
+        assert len(done) == 3
+        assert [task.cancelled() for task in waiting] == [False, True, False]
+
+    asyncio.run(test())
+
+
+def test_context_of_a_task_and_of_a_callback_is_its_own() -> None:
+    name: ContextVar[str] = ContextVar("name", default="none")
+    seen: list[str] = []
+
+    async def awaiting(future: Any, called: str) -> None:
+        name.set(called)
+        future.add_done_callback(lambda done: seen.append(name.get()))
+        await future
+        seen.append(name.get())
+
+    async def test() -> None:
+        (future, _), succeed, _ = of_records()
+        tasks = [asyncio.create_task(awaiting(future, called)) for called in ("a", "b")]
+        await asyncio.sleep(0)
+        succeed()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(test())
+    assert seen == ["a", "a", "b", "b"]
+
+
+def test_await_can_be_driven_by_hand() -> None:
+    """As a generator drives it, without the slot through which CPython's await gets the result."""
+
+    async def test() -> None:
+        (future, other), succeed, fail = of_records()
+        waiting = future.__await__()
+        assert next(waiting) is waiting
+        with pytest.raises(ZeroDivisionError):
+            waiting.throw(ZeroDivisionError())
+        waiting = future.__await__()
+        waiting.send(None)
+        succeed()
+        with pytest.raises(StopIteration) as stopped:
+            waiting.send(None)
+        assert isinstance(stopped.value.value, RecordMetadata)
+        waiting = other.__await__()
+        next(waiting)
+        waiting.close()
+        fail()
+        with pytest.raises(RecordTooLargeError):
+            next(other.__await__())
+
+    asyncio.run(test())
+
+
+def test_closed_loop_keeps_nothing_that_waited() -> None:
+    freed: list[bool] = []
+    producer = MockProducer(auto_complete=False)
+
+    async def test() -> None:
+        future = BatchEnds(asyncio.get_running_loop()).future_of(producer.send("t", b"v"))
+
+        def callback(done: Any) -> None:
+            raise AssertionError(future)
+
+        weakref.finalize(callback, freed.append, True)
+        future.add_done_callback(callback)
+
+    asyncio.run(test())
+    producer.complete_next()
+    gc.collect()
+    assert freed

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkabuf.aio import TURN, AIOKafkaProducer, AIORecordFuture
+from kafkabuf._aio_core import TURN
+from kafkabuf.aio import AIOKafkaProducer, AIORecordFuture
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import (
     BufferExhaustedError,

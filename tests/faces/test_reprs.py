@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from kafkabuf import KafkaProducer
+from kafkabuf._aio_futures import BatchEnds
 from kafkabuf.aio import AIOKafkaProducer
-from kafkabuf.aio_futures import AIOBulkReport, BatchEnds
+from kafkabuf.aio_futures import AIOBulkReport
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.testing import MockProducer
 from rigs.producer import TOPIC, quick_rig
