@@ -31,6 +31,9 @@ MODULES = {
     "failover": "sending.failover",
     "spark": "spark.sink",
     "spark-formats": "spark.formats",
+    "perf": "cli.perf",
+    "produce": "cli.produce",
+    "tls": "network.tls",
     "scale": "scale.check",
 }
 # `python -m bench all` leaves these out: no peer is measured, and they take many minutes.

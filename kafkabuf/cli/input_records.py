@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -79,6 +80,17 @@ def whole_json_lines(block: Block) -> Records:
     rows = [row for row, line in enumerate(block.lines) if line.strip()]
     kept = [block.lines[row] for row in rows]
     return Records([block.first + row for row in rows], kept, kept)
+
+
+def without_mark(parse: Parse) -> Parse:
+    """JSON has no byte order mark, which some editors write at the start of a file."""
+
+    def parse_without(block: Block) -> Records:
+        if block.first == 1 and block.lines and block.lines[0].startswith(BOM_UTF8):
+            block = block._replace(lines=[block.lines[0].removeprefix(BOM_UTF8), *block.lines[1:]])
+        return parse(block)
+
+    return parse_without
 
 
 class Columns(NamedTuple):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ _SUFFIXES = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow",
 }  # fmt: skip
 _TABLES = ("csv", "parquet", "arrow")
+_GZIP = b"\x1f\x8b\x08"
 _COLUMNS = ("key", "headers", "timestamp", "partition", "value")
 
 
@@ -160,8 +163,21 @@ def _check_files(files: Sequence[str], kind: str, resume: bool, resume_file: Pat
         raise click.UsageError(f"{kind} needs a FILE")
     if "-" in files and (resume or resume_file):
         raise click.UsageError("--resume needs a FILE")
+    for file in files if kind not in _TABLES else ():
+        if file != "-" and _is_gzip(file):
+            raise click.UsageError(
+                f"{file} is compressed with gzip: gzip -dc {shlex.quote(file)} | kafkabuf produce TOPIC --format {kind}"
+            )
     if len(files) > 1 and resume_file is not None:
         raise click.UsageError("--resume-file is for one FILE: with several, --resume keeps a state beside each")
+
+
+def _is_gzip(file: str) -> bool:
+    """Only of a file: what is read of a pipe is gone. The reading explains a file that cannot be read."""
+    if os.path.isfile(file):
+        with suppress(OSError), open(file, "rb") as opened:
+            return opened.read(len(_GZIP)) == _GZIP
+    return False
 
 
 def _input(file: str, topic: str, kind: str, resume: bool, resume_file: Path | None) -> Input:
@@ -206,8 +222,8 @@ def _parser(
         found = None if separator is None else separator.replace("\\t", "\t").encode(errors="surrogateescape")
         return lambda partitions: records.plain_lines if found is None else records.separated_lines(found)
     if encode is None and not any(columns):
-        return lambda partitions: records.whole_json_lines
-    return lambda partitions: records.JsonLines(columns, partitions, encode)
+        return lambda partitions: records.without_mark(records.whole_json_lines)
+    return lambda partitions: records.without_mark(records.JsonLines(columns, partitions, encode))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -200,6 +201,25 @@ def test_value_column_is_text_or_json_and_null_is_kafkas_null(
 
 FAULTY = b'{"id":1,"p":0}\n{"id":2\n[3]\n{"p":4}\n{"id":5,"p":9}\n{"id":6,"p":1}\n\xff\n'
 REASONS = ["line 2", "line 3", "line 4", "line 5", "line 7"]
+
+
+@pytest.mark.parametrize("options", [[], ["--key", "id"]])
+def test_byte_order_mark_of_a_json_file_is_no_part_of_its_first_line(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, options: list[str]
+) -> None:
+    file = written(tmp_path / "marked.jsonl", b'\xef\xbb\xbf{"id":1}\n{"id":2}')
+    assert produce(cluster, topic, file, *options).exit_code == 0
+    assert sorted(value for _, value in pairs(cluster, topic)) == [b'{"id":1}', b'{"id":2}']
+
+
+def test_compressed_file_is_refused_with_the_command_that_reads_it(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    file = written(tmp_path / "lines.gz", gzip.compress(b"a\nb\n"))
+    result = produce(cluster, topic, file)
+    assert result.exit_code == 2
+    assert f"gzip -dc {file} | kafkabuf produce TOPIC --format lines" in " ".join(result.output.split())
+    assert not in_order(cluster, topic)
 
 
 def test_first_faulty_line_ends_the_run_behind_the_lines_before_it(

@@ -1,0 +1,103 @@
+"""TLS beside plaintext, and beside confluent-kafka over TLS: one real Kafka with a listener for each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench import clients
+from bench.claim import Case, Claim, Goal, Job, Measurement
+from bench.harness import BROKER_OPTIONS
+from bench.measure import BATCH_LARGE, CPU, RATE, Client, measure
+from rigs.real_kafka import RealKafka, free_ports
+
+# The cases run in processes of their own, which inherit these: the port of the TLS listener, and its certificate.
+PORT, CERTIFICATE = "KAFKABUF_BENCH_TLS_PORT", "KAFKABUF_BENCH_TLS_CERTIFICATE"
+OURS_TLS, OURS_PLAIN, PEER_TLS, PEER_PLAIN = "kafkabuf, TLS", "kafkabuf", "confluent-kafka, TLS", "confluent-kafka"
+
+
+class _TlsKafka(RealKafka):
+    def __init__(self, store: Path) -> None:
+        super().__init__(options=BROKER_OPTIONS, heap="1g")
+        self._store = store
+        self.tls_port = 0
+
+    def _properties(self, port: int, controller_port: int) -> dict[str, str]:
+        plain = super()._properties(port, controller_port)
+        (self.tls_port,) = free_ports(1)
+        return plain | {
+            "listeners": f"{plain['listeners']},TLS://127.0.0.1:{self.tls_port}",
+            "advertised.listeners": f"{plain['advertised.listeners']},TLS://localhost:{self.tls_port}",
+            "listener.security.protocol.map": f"{plain['listener.security.protocol.map']},TLS:SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._store),
+        }
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        key, certificate, store = (Path(folder) / name for name in ("key.pem", "certificate.pem", "store.pem"))
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+        subprocess.run(command, check=True, capture_output=True)
+        store.write_bytes(key.read_bytes() + certificate.read_bytes())
+        kafka = _TlsKafka(store)
+        with kafka:
+            os.environ |= {PORT: str(kafka.tls_port), CERTIFICATE: str(certificate)}
+            yield kafka.bootstrap_servers
+
+
+def _over_tls(name: str, settings: Mapping[str, str], job: Job) -> Measurement:
+    """The end offset is asked for over plaintext, from the same node."""
+    secured = dict(settings) | {"security.protocol": "SSL"}
+    secured |= {key: os.environ[CERTIFICATE] for key, value in secured.items() if value == CERTIFICATE}
+    client = _CLIENTS[name](secured)
+
+    @contextmanager
+    def open_(bootstrap: str, topic: str) -> Iterator[Any]:
+        with client(f"localhost:{os.environ[PORT]}", topic) as publish:
+            yield publish
+
+    return measure(open_, job)
+
+
+def _kafkabuf(settings: Mapping[str, Any]) -> Client:
+    return clients.kafkabuf(BATCH_LARGE, settings=_keywords(settings))
+
+
+def _keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace(".", "_"): value for name, value in settings.items()}
+
+
+def _confluent(settings: Mapping[str, Any]) -> Client:
+    return clients.confluent(settings=settings)
+
+
+_CLIENTS = {OURS_TLS: _kafkabuf, PEER_TLS: _confluent}
+
+CLAIM = Claim(
+    name="tls",
+    title="TLS costs less than half of the rate",
+    cases=[
+        Case(OURS_TLS, partial(_over_tls, OURS_TLS, {"ssl.truststore.location": CERTIFICATE}), baseline=PEER_TLS),
+        Case(OURS_PLAIN, partial(measure, clients.kafkabuf(BATCH_LARGE)), baseline=PEER_PLAIN),
+        Case(PEER_TLS, partial(_over_tls, PEER_TLS, {"ssl.ca.location": CERTIFICATE}), share=0.5),
+        Case(PEER_PLAIN, partial(measure, clients.confluent()), share=0.5),
+    ],
+    metrics=[RATE, CPU],
+    baseline=PEER_TLS,
+    amount=2_000_000,
+    cluster=cluster,
+    goals=[
+        Goal("TLS of plaintext", OURS_TLS, RATE.name, 0.5, OURS_PLAIN),
+        Goal("TLS against confluent-kafka over TLS", OURS_TLS, RATE.name, 3, PEER_TLS),
+    ],
+    notes=["Values of 100 bytes, batch.size 128 KiB, linger.ms 5, acks=all, idempotent; TLS 1.3 with an RSA key."],
+)
