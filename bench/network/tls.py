@@ -7,13 +7,14 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench import clients
 from bench.claim import Case, Claim, Goal, Job, Measurement
-from bench.harness import BROKER_OPTIONS
+from bench.harness import BROKER_OPTIONS, topic
 from bench.measure import BATCH_LARGE, CPU, RATE, Client, measure
 from rigs.real_kafka import RealKafka, free_ports
 
@@ -61,11 +62,17 @@ def _over_tls(name: str, settings: Mapping[str, str], job: Job) -> Measurement:
     client = _CLIENTS[name](secured)
 
     @contextmanager
-    def open_(bootstrap: str, topic: str) -> Iterator[Any]:
-        with client(f"localhost:{os.environ[PORT]}", topic) as publish:
+    def open_(bootstrap: str, name: str) -> Iterator[Any]:
+        with client(f"localhost:{os.environ[PORT]}", name) as publish:
             yield publish
 
-    return measure(open_, job)
+    return _measured(open_, job)
+
+
+def _measured(client: Client, job: Job) -> Measurement:
+    """A claim with a cluster of its own makes its own topics."""
+    with topic(job.bootstrap) as name:
+        return measure(client, replace(job, topic=name))
 
 
 def _kafkabuf(settings: Mapping[str, Any]) -> Client:
@@ -87,9 +94,9 @@ CLAIM = Claim(
     title="TLS costs less than half of the rate",
     cases=[
         Case(OURS_TLS, partial(_over_tls, OURS_TLS, {"ssl.truststore.location": CERTIFICATE}), baseline=PEER_TLS),
-        Case(OURS_PLAIN, partial(measure, clients.kafkabuf(BATCH_LARGE)), baseline=PEER_PLAIN),
+        Case(OURS_PLAIN, partial(_measured, clients.kafkabuf(BATCH_LARGE)), baseline=PEER_PLAIN),
         Case(PEER_TLS, partial(_over_tls, PEER_TLS, {"ssl.ca.location": CERTIFICATE}), share=0.5),
-        Case(PEER_PLAIN, partial(measure, clients.confluent()), share=0.5),
+        Case(PEER_PLAIN, partial(_measured, clients.confluent()), share=0.5),
     ],
     metrics=[RATE, CPU],
     baseline=PEER_TLS,
