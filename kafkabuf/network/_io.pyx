@@ -403,8 +403,9 @@ cdef class Poller:
         self.worked_ns = kb_nanoseconds() - began - self.waited_ns
 
     cdef void end_offer(self) noexcept nogil:
-        # Several threads may borrow, each after the other, before this thread comes to its turn.
-        while not kb_replace(&self.loan, OFFERED, NOT_OFFERED) and kb_load(&self.loan) == LENT:
+        # Only the exchange ends the offer. A borrower may repay at any moment: between a failed exchange and a look at
+        # the word, too, which then says OFFERED. And several threads may borrow, each after the other.
+        while kb_load(&self.loan) != NOT_OFFERED and not kb_replace(&self.loan, OFFERED, NOT_OFFERED):
             self.backend.wait_for_change(&self.loan, LENT, LONGEST_TURN_US)
 
     cdef void repay(self) noexcept nogil:

@@ -117,12 +117,12 @@ def _replicas(count: int, node: int = 1) -> str:
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("cleanup.policy", ",".join(map(str, range(100_000)))),
-        ("cleanup.policy", "a" + " " * 700_000 + "b"),
-        ("min.cleanable.dirty.ratio", "1" * 700_000 + "x"),
-        ("retention.ms", "1" * 700_000),
-        ("leader.replication.throttled.replicas", _replicas(50_000, 2) + ",x"),
-        ("x" * 700_000, "1"),
+        ("cleanup.policy", ",".join(map(str, range(6_000)))),
+        ("cleanup.policy", "a" + " " * 32_000 + "b"),
+        ("min.cleanable.dirty.ratio", "1" * 32_000 + "x"),
+        ("retention.ms", "1" * 32_767),
+        ("leader.replication.throttled.replicas", _replicas(4_000, 2) + ",x"),
+        ("x" * 32_767, "1"),
         ("cleanup.policy" * 2, None),
     ],
 )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kafkabuf.errors import ConfigError, RecordTooLargeError, SerializationError
-from kafkabuf.formats import Avro
+from kafkabuf.formats import Avro, Raw
 from kafkabuf.formats.format import Format, ResolvedFormat
 from kafkabuf.partitioner import murmur2
 from rigs.producer import TOPIC, Rig, assert_whole
@@ -240,3 +240,11 @@ def test_fixed_of_gibibytes_is_refused_at_once() -> None:
     report = rig.producer.send_arrow(table, TOPIC, value_format=Avro(schema))
     with pytest.raises(RecordTooLargeError):
         report.result(0)
+
+
+def test_raw_sends_the_bytes_of_the_columns() -> None:
+    rig = Rig()
+    table = pa.table({"id": [b"1", b"2"], "value": [b"v", None], "topic": [TOPIC] * 2})
+    report = rig.producer.send_arrow(table.select(["id", "value", "topic"]), value_format=Raw(), key="id")
+    assert [(record.key, record.value) for record in stored(rig, report)] == [(b"1", b"v"), (b"2", None)]
+    assert Rig(value_serializer=Raw()).producer.prepare(TOPIC, None, b"v", None, None)[1] == b"v"

@@ -195,6 +195,22 @@ def test_threads_that_send_alone_at_the_same_time_lose_nothing(cluster: Embedded
         assert len(cluster.messages(TOPIC, 0)) == 400
 
 
+def test_records_that_callbacks_send_arrive_once(cluster: EmbeddedCluster) -> None:
+    with open_producer(cluster) as producer:
+
+        def callback(metadata: object, error: object) -> None:
+            producer.send(TOPIC, b"from a callback", partition=2)
+
+        def sends() -> None:
+            for _ in range(200):
+                producer.send(TOPIC, b"v", partition=1, callback=callback).result(PATIENCE)
+
+        for working in [in_thread(sends) for _ in range(3)]:
+            working.result(PATIENCE)
+        producer.flush(PATIENCE)
+        assert len(cluster.messages(TOPIC, 2)) == len(cluster.messages(TOPIC, 1)) == 600
+
+
 def test_close_waits_for_threads_that_send_alone(cluster: EmbeddedCluster) -> None:
     for _ in range(20):
         producer = open_producer(cluster)
