@@ -73,6 +73,8 @@ class Shaper:
             found = _column(batch, self._columns.value)
             return _text(found) if self._raw else found
         names = [name for name in batch.schema.names if name not in self._columns.beside_value]
+        if not names:
+            raise click.ClickException("no column is left for the value: the options name all; give --value COL")
         if not self._raw:
             fields = [batch.schema.field(name) for name in names]
             return pa.StructArray.from_arrays([batch.column(name) for name in names], fields=fields)

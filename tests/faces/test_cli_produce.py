@@ -384,6 +384,7 @@ def test_avro_is_what_fastavro_reads(cluster: EmbeddedCluster, topic: str, tmp_p
     [
         (b"a,b\n1,2\n", ["--key", "c"], "one column 'c' is needed, the file has a, b"),
         (b"a,b\n1,2\n", ["--value-format", "raw"], "a raw value is one column, and 2 are left"),
+        (b"a,b\n1,2\n", ["--key", "a", "--headers", "b"], "no column is left for the value"),
         (b"a,b\n1,2\n1,2,3\n", [], "the csv file cannot be read"),
         (b"a,b\n1,x\n", ["--timestamp", "b"], "a column has a wrong type"),
     ],
