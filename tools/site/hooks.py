@@ -1,4 +1,4 @@
-"""The hooks of mkdocs.yml: files outside docs/, Mermaid from this machine, llms.txt, a check of links."""
+"""The hooks of mkdocs.yml: files outside docs/, Mermaid from this machine, llms.txt, a check of links and of the API pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
-from tools.site import links, llms, pages
+from tools.site import links, llms, pages, reference
 
 MERMAID = "assets/mermaid.min.js"
 MERMAID_FILE = pages.ROOT / "build/docs/mermaid.min.js"
@@ -62,5 +62,5 @@ def on_post_build(config: MkDocsConfig, **_: Any) -> None:
         for page in _ordered
     ]
     llms.write(site, config.site_name, config.site_description or "", listed)
-    if faults := [*links.faults(site)]:
+    if faults := [*links.faults(site), *reference.faults(links.anchors(site / "api"))]:
         raise PluginError("\n".join(faults))
