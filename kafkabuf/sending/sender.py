@@ -280,11 +280,23 @@ class Sender(SenderCore):
                 self._accumulator.give_up(batch.whole or batch, error)
 
     def _ask_for_leaders(self, topics: set[str]) -> None:
-        """Request metadata of topics whose batches have no leader."""
+        """Request metadata of topics whose batches have no leader, unless every broker refuses the client."""
+        refusal = self._refusal()
         for name in topics:
-            self._fail_gone(self._accumulator.topics[name])
+            topic = self._accumulator.topics[name]
+            self._fail_gone(topic)
+            if refusal is not None:
+                self._fail_unauthenticated([queue for queue in topic.queues if queue.leader < 0], refusal)
             self._metadata.add_topic(name)
         self._metadata.request_update()
+
+    def _refusal(self) -> AuthenticationError | None:
+        """The error of a client that every known broker refuses: no broker will name a leader."""
+        try:
+            self._client.connection_error()
+        except AuthenticationError as error:
+            return error
+        return None
 
     def _fail_gone(self, topic: TopicQueues) -> None:
         """Fail the batches of partitions that are gone: the topic was deleted and made again with fewer partitions.

@@ -20,6 +20,7 @@ from kafkabuf.errors import (
     NetworkError,
     NotLeaderOrFollowerError,
     PurgedError,
+    SaslAuthenticationError,
     TimeoutError,
 )
 from kafkabuf.protocol.messages import END_TXN, INIT_PRODUCER_ID
@@ -394,3 +395,23 @@ def test_timeout_of_a_record_that_lingers_names_linger_ms() -> None:
     rig.turn()
     with pytest.raises(TimeoutError, match=r"linger\.ms \(60000 ms\): flush\(\) sends it at once"):
         future.result(1)
+
+
+def test_refusal_by_every_broker_fails_the_records_of_partitions_without_a_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = quick_rig(leaders=[-1, 1])
+    waits, goes = rig.send(partition=0), rig.send(partition=1)
+    rig.turn()
+    assert not waits.done()
+    refusal = SaslAuthenticationError("the password was changed")
+
+    def refused() -> None:
+        raise refusal
+
+    monkeypatch.setattr(rig.client, "connection_error", refused)
+    rig.turn()
+    assert waits.exception(0) is refusal
+    rig.ack_all()
+    assert goes.exception(0) is None
+    assert_whole(rig.pool)

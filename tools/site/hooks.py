@@ -1,4 +1,4 @@
-"""The hooks of mkdocs.yml: files outside docs/, Mermaid from this machine, llms.txt, a check of links and of the API pages."""
+"""The hooks of mkdocs.yml: files outside docs/, Mermaid from this machine, llms.txt, checks of links and API pages."""
 
 from __future__ import annotations
 
