@@ -25,7 +25,7 @@ from kafkabuf.broker.apis.dispatch import APIS
 from kafkabuf.broker.log.manager import LogManager
 from kafkabuf.errors import KafkaStorageError
 from kafkabuf.protocol import messages
-from tests.hostile import fuzz_runs, fuzz_target, fuzz_wire, fuzz_worlds
+from tests.hostile import fuzz_cases, fuzz_runs, fuzz_target, fuzz_wire, fuzz_worlds
 from tests.hostile.fuzz_cases import Cases
 from tests.hostile.fuzz_faults import Fault, Summary, table
 from tests.hostile.fuzz_runs import Options, Supervisor
@@ -270,6 +270,7 @@ def draw_seldom(monkeypatch: pytest.MonkeyPatch, frame: bytes, *, times: int = 1
         return Case(frame if 50 <= cases.drawn < 50 + times else corpus()[0])  # type: ignore[attr-defined]
 
     monkeypatch.setattr(Cases, "_draw", draw)
+    monkeypatch.setattr(fuzz_cases, "_SCENARIOS", 0.0)  # a scenario may be longer than the run
 
 
 def run(tmp_path: Path, requests: int = 90) -> tuple[Supervisor, list[str]]:
@@ -411,6 +412,7 @@ def test_passing_slowness_is_no_fault(tmp_path: Path, monkeypatch: pytest.Monkey
 
     frame = plant(monkeypatch, is_slow_once).frame
     monkeypatch.setattr(Cases, "_draw", lambda self: Case(frame))
+    monkeypatch.setattr(fuzz_cases, "_SCENARIOS", 0.0)
     supervisor, _ = run(tmp_path / "run", 100)
     assert (supervisor.faults, supervisor.unconfirmed) == ({}, 1)
 
