@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
-import select
+import selectors
 import socket
 import ssl
 import threading
@@ -116,12 +116,15 @@ class TunnelProxy:
                 self._pass_on({client: server, server: client}, client)
 
     def _pass_on(self, other: dict[Any, Any], client: socket.socket) -> None:
-        while not self._closing.is_set():
-            ready, _, _ = select.select(list(other), [], [], 0.02)
-            for sock in ready:
-                data = sock.recv(65536)
-                if not data:
-                    return
-                if sock is client:
-                    self.passed += data
-                other[sock].sendall(data)
+        with selectors.DefaultSelector() as selector:  # select() takes no descriptor above 1023
+            for sock in other:
+                selector.register(sock, selectors.EVENT_READ, sock)
+            while not self._closing.is_set():
+                for key, _ in selector.select(0.02):
+                    sock = key.data
+                    data = sock.recv(65536)
+                    if not data:
+                        return
+                    if sock is client:
+                        self.passed += data
+                    other[sock].sendall(data)

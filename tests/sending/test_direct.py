@@ -188,7 +188,9 @@ def test_threads_that_send_alone_at_the_same_time_lose_nothing(cluster: Embedded
             return [producer.goes_alone(b"%d" % number, partition=partition % 3) for number in range(200)]
 
         working = [in_thread(lambda partition=partition: sends(partition)) for partition in range(4)]  # type: ignore[misc]
-        assert any(any(future.result(PATIENCE)) for future in working)
+        alone = [record for future in working for record in future.result(PATIENCE)]
+        assert len(alone) == 800
+        assert any(alone)
         for partition in (1, 2):  # partition 0 has two writers
             got = [message.value for message in cluster.messages(TOPIC, partition)]
             assert got == [b"%d" % number for number in range(200)]
