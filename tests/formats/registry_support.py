@@ -166,6 +166,12 @@ def _answer(registry: FakeRegistry, handler: BaseHTTPRequestHandler) -> None:
             _send(handler, status, json.dumps(answer).encode())
         case int():
             _send(handler, fault, json.dumps({"error_code": fault * 100 + 1, "message": f"fault {fault}"}).encode())
+        case _:
+            _misbehave(registry, handler, fault)
+
+
+def _misbehave(registry: FakeRegistry, handler: BaseHTTPRequestHandler, fault: Any) -> None:
+    match fault:
         case "close":
             pass
         case "silent":
@@ -184,6 +190,13 @@ def _answer(registry: FakeRegistry, handler: BaseHTTPRequestHandler) -> None:
             handler.end_headers()
         case ("body", status, content):
             _send(handler, status, content)
+        case ("raw", content):
+            handler.wfile.write(content)
+        case ("endless", head, piece, pause):
+            handler.wfile.write(head)
+            while not registry.released.wait(pause):
+                handler.wfile.write(piece)
+                handler.wfile.flush()
 
 
 def _send(handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:

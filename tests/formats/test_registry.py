@@ -7,7 +7,6 @@ import logging
 import os
 import pickle
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,6 @@ from kafkabuf.errors import (
     TimeoutError,
 )
 from kafkabuf.formats.registry import Resolved, SchemaReference, SchemaRegistry
-from kafkabuf.formats.registry.http_request import LARGEST_BODY
 from tests.formats.registry_support import OTHER, RECORD, WIDER, FakeRegistry, running
 
 SECRET = "s3cret/Word"
@@ -437,23 +435,6 @@ def test_what_is_no_text_is_refused(fake: FakeRegistry) -> None:
     with pytest.raises(ConfigError, match="found 'XML'"):
         registry.resolve(RECORD, "XML", subject="s")
     assert fake.seen == []
-
-
-def test_response_without_an_end_is_refused(fake: FakeRegistry) -> None:
-    fake.faults = [("body", 200, b" " * (LARGEST_BODY + 1))]
-    with pytest.raises(SchemaRegistryError, match=f"more than {LARGEST_BODY} bytes"):
-        connect(fake, "kafkabuf").resolve(RECORD, subject="s", timeout=60)
-
-
-def test_thread_of_a_request_that_took_too_long_ends(fake: FakeRegistry) -> None:
-    fake.faults = ["drip"]
-    registry = SchemaRegistry({"schema.registry.url": fake.url, "max.retries": 0}, client="kafkabuf")
-    with pytest.raises(NetworkError):
-        registry.resolve(RECORD, subject="s", timeout=0.2)
-    deadline = time.monotonic() + 20
-    while any(thread.name == "kafkabuf-schema-registry" for thread in threading.enumerate()):
-        assert time.monotonic() < deadline, "the server goes on for ever, the thread must not"
-        time.sleep(0.01)
 
 
 # ---- credentials -----------------------------------------------------------------------------------------------------

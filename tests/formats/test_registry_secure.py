@@ -230,6 +230,15 @@ def test_token_that_the_registry_refuses_is_replaced(secure: FakeRegistry, files
         assert secure.tokens == [], "one new token a request, no more"
 
 
+def test_token_of_the_endpoint_is_in_no_error(secure: FakeRegistry, files: Files, client: str) -> None:
+    secure.tokens = ["s3cret-first", "s3cret-second"]
+    with running(FakeRegistry(authorization="another")) as fake:  # its refusal repeats the token
+        with pytest.raises(SchemaRegistryError, match="status 401") as caught:
+            oauth(fake, secure, files, client, ManualClock()).resolve(RECORD, subject="a")
+        assert len(fake.seen) == 2
+        assert "s3cret" not in str(caught.value) + repr(caught.value.__context__)
+
+
 @pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"access_token": 7}', b'{"access_token": "a\\r\\nb"}', b"{}"])
 def test_endpoint_that_gives_no_token_is_an_error_without_its_words(
     secure: FakeRegistry, files: Files, client: str, content: bytes

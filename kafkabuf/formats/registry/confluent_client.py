@@ -6,6 +6,7 @@ confluent-kafka's client remembers responses without an end, and its time-out be
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from kafkabuf.errors import KafkaError, NetworkError, printable
 from kafkabuf.extras import needs
 from kafkabuf.formats.registry import http_request, rest_client
 from kafkabuf.formats.registry.closing import Closing
+from kafkabuf.formats.registry.confluent_bounds import Bounds, session_of
 from kafkabuf.formats.registry.schemas import Registered, Schema, registered_in, schema_in
 from kafkabuf.formats.registry.settings import RegistrySettings
 
@@ -31,7 +33,15 @@ def usable(settings: RegistrySettings) -> bool:
     bearer = settings.bearer_auth_credentials_source is not None
     # It takes no bearer token without a logical cluster.
     complete = all(hasattr(SchemaRegistryClient, method) for method in ("get_schema_by_guid", "__enter__"))
-    return complete and not (bearer and settings.bearer_auth_logical_cluster is None)
+    return complete and _bounded() and not (bearer and settings.bearer_auth_logical_cluster is None)
+
+
+@functools.cache
+def _bounded() -> bool:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    with SchemaRegistryClient({"url": "http://localhost"}) as client:  # it connects to nobody
+        return session_of(client) is not None
 
 
 class ConfluentSession:
@@ -81,17 +91,18 @@ class ConfluentSession:
             from confluent_kafka.schema_registry import SchemaRegistryClient
         http_request.tls_context(self._settings)  # its errors name the setting, and it asks for no password
         name, seconds = str(self._address), self._seconds
+        bounds = Bounds(name)
 
         def call() -> T:
             try:
                 with SchemaRegistryClient(self._conf(seconds)) as client:
+                    bounds.put_on(client)
                     return ask(client)
             except Exception as error:
                 explained = _explained(error, name)
             raise explained  # outside the except: the error above may show credentials, and must not be its context
 
-        # Nothing can end its thread from outside. The time-out of each read does, unless the response comes in pieces.
-        return http_request.within(seconds, call, lambda: None, name, self._closing)
+        return http_request.within(seconds, call, bounds.end, name, self._closing)
 
     def _conf(self, seconds: float) -> dict[str, Any]:
         settings = self._settings

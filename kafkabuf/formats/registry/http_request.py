@@ -8,12 +8,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import io
 import os
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from kafkabuf.config.schema_registry import Address
 from kafkabuf.config.secret import SecretStr
@@ -22,7 +23,8 @@ from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.network import http_proxy
 from kafkabuf.network.background import BackgroundCall
 
-LARGEST_BODY = 16 * 1024 * 1024
+LARGEST_BODY = 4 * 1024 * 1024  # a registry keeps a schema in one record; a larger JSON takes seconds to read
+_LARGEST_RESPONSE = LARGEST_BODY + 1024 * 1024  # with its status, headers, framing, and what it says before and after
 
 T = TypeVar("T")
 
@@ -94,15 +96,14 @@ def send(request: Request, settings: HttpSettings, seconds: float, closing: Clos
     Raises ConfigError for a file of the ssl settings that is not readable, or a credential that no header may have.
     """
     connection, path, headers = _connection(request, settings, seconds)
+    connection.response_class = _HTTPResponse
 
     def exchange() -> Response:
         try:
             connection.connect()
             connection.sock.settimeout(min(settings.http_read_timeout_ms / 1000, seconds))
             connection.request(request.method, path, request.body, headers)
-            with connection.getresponse() as response:
-                body = response.read(LARGEST_BODY + 1)
-            return Response(response.status, body, response.getheader("Location"))
+            return _received(connection)
         except (OSError, http.client.HTTPException, ValueError) as error:
             failure = explained(error, str(request.address))
         finally:
@@ -110,12 +111,55 @@ def send(request: Request, settings: HttpSettings, seconds: float, closing: Clos
         raise failure  # outside the except: the error above may show a header, and must not be its context
 
     def abandon() -> None:
-        sock = connection.sock
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)  # close() would not wake the thread that reads
+        if connection.sock is not None:
+            shut_down(connection.sock)
 
     return within(seconds, exchange, abandon, str(request.address), closing)
+
+
+def shut_down(sock: socket.socket) -> None:
+    """End the reads of another thread, which `close` would not wake."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Bounded(io.RawIOBase):
+    """What a server sends, up to _LARGEST_RESPONSE bytes. http.client bounds neither a chunk nor trailers."""
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw = raw
+        self._left = _LARGEST_RESPONSE
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = self._raw.readinto(buffer)
+        self._left -= count or 0
+        if self._left < 0:
+            raise http.client.HTTPException(f"the response has more than {_LARGEST_RESPONSE} bytes")
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _HTTPResponse(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp = io.BufferedReader(_Bounded(self.fp.detach()))
+
+
+def _received(connection: http.client.HTTPConnection) -> Response:
+    try:
+        with connection.getresponse() as response:
+            body = response.read(LARGEST_BODY + 1)
+    except ValueError:  # http.client's own, as for a chunk of a negative length
+        raise http.client.HTTPException("the response is not HTTP") from None
+    if response.length and len(body) <= LARGEST_BODY:  # read() with a size does not tell it
+        raise http.client.IncompleteRead(body, response.length)
+    return Response(response.status, body, response.getheader("Location"))
 
 
 def explained(error: Exception, name: str) -> KafkaError:

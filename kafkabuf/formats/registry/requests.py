@@ -14,7 +14,7 @@ from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.confluent_client import ConfluentSession, usable
 from kafkabuf.formats.registry.rest_client import RestSession
 from kafkabuf.formats.registry.schemas import Registered, Schema
-from kafkabuf.formats.registry.settings import RegistrySettings
+from kafkabuf.formats.registry.settings import HIDDEN, RegistrySettings
 from kafkabuf.formats.registry.tokens import TokenSource
 
 CLIENTS = ("auto", "confluent", "kafkabuf")
@@ -100,12 +100,19 @@ class Requests:
         share = self._clock.monotonic() + seconds
         token = self._tokens.token(seconds)
         try:
-            return request(self._session(address, token, share - self._clock.monotonic()))
+            return self._send(address, request, token, share)
         except SchemaRegistryError as error:
             if error.status != 401 or not self._tokens.drop(token):
                 raise
-        token = self._tokens.token(share - self._clock.monotonic())
-        return request(self._session(address, token, share - self._clock.monotonic()))
+        return self._send(address, request, self._tokens.token(share - self._clock.monotonic()), share)
+
+    def _send(self, address: Address, request: Callable[[Session], T], token: str | None, until: float) -> T:
+        try:
+            return request(self._session(address, token, until - self._clock.monotonic()))
+        except KafkaError as error:
+            if token is not None:  # one of an endpoint is not among the secrets of the settings
+                error.args = (str(error).replace(token, HIDDEN),)
+            raise
 
     def _session(self, address: Address, token: str | None, seconds: float) -> Session:
         theirs = self._client == "confluent" or (self._client == "auto" and usable(self._settings))

@@ -26,7 +26,7 @@ T = TypeVar("T")
 def refused(name: str, status: int, error_code: object, message: object) -> SchemaRegistryError:
     """The error of a response whose status is not 2xx, in the registry's own words."""
     words = printable(str(message)) if message else "no reason given"
-    code = error_code if type(error_code) is int else -1
+    code = error_code if type(error_code) is int and abs(error_code) < 2**31 else -1
     numbers = f"status {status}, error code {code}" if code != -1 else f"status {status}"
     error = SchemaRegistryError(f"{name}: {words} ({numbers})")
     error.status, error.error_code = status, code

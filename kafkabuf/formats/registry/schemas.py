@@ -76,4 +76,6 @@ def _id(value: Any) -> int:
 def _typed(value: Any, expected: type) -> Any:
     if not isinstance(value, expected) or isinstance(value, bool):
         raise ValueError(f"expected {expected.__name__}, found {type(value).__name__}")
+    if isinstance(value, str):
+        value.encode()  # JSON may have half of a surrogate pair, which no request and no record can have
     return value

@@ -9,6 +9,7 @@ import base64
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from kafkabuf.config.kinds import Setting, dotted
 from kafkabuf.config.schema_registry import (
@@ -21,7 +22,7 @@ from kafkabuf.config.schema_registry import (
     parse_url,
 )
 from kafkabuf.config.secret import SecretStr
-from kafkabuf.errors import ConfigError
+from kafkabuf.errors import ConfigError, printable
 
 _ALIASES = {
     "url": "schema_registry_url",
@@ -37,6 +38,7 @@ _ADVICE = {
     "use_latest_with_metadata": "kafkabuf has use.latest.version and use.schema.id",
     "schema_id_serializer": "set schema.id.framing to prefix or header",
 }
+HIDDEN = "**********"
 TOKEN = re.compile(r"[!-~]+")  # what a header may have; an error of the HTTP library would show any other token
 
 
@@ -74,18 +76,22 @@ class RegistrySettings(SchemaRegistryFields):
     def struck(self, text: str) -> str:
         """Text that came from elsewhere, without any secret of the settings."""
         for hidden in sorted(self._secrets(), key=len, reverse=True):
-            text = text.replace(hidden, "**********")
+            text = text.replace(hidden, HIDDEN)
         return text
 
     def _secrets(self) -> set[str]:
-        """Every secret, and the forms in which a server has seen it."""
+        """Every secret, and the forms in which a server has seen it or an error shows it."""
         addresses = [address for address in (*self.schema_registry_url, self.proxy) if address is not None]
         users = [user.get_secret_value() for user in (self.basic_auth_user_info, *(a.user for a in addresses)) if user]
         passwords = [user.partition(":")[2] for user in users]
-        encoded = [base64.b64encode(user.encode()).decode() for user in users]
         others = self.bearer_auth_token, self.bearer_auth_client_secret, self.ssl_key_password
         own = [each.get_secret_value() for each in others if each]
-        return {*users, *passwords, *encoded, *own} - {""}
+        if self.bearer_auth_client_secret is not None:
+            users.append(f"{self.bearer_auth_client_id}:{self.bearer_auth_client_secret.get_secret_value()}")
+        encoded = [base64.b64encode(user.encode()).decode() for user in users]
+        secrets = [*users, *passwords, *own]
+        shown = [form for each in secrets for form in (printable(each), quote(each, safe=""), repr(each)[1:-1])]
+        return {*secrets, *encoded, *shown} - {""}
 
     def __setattr__(self, name: str, value: object) -> None:
         raise ConfigError(f"{name}: settings of a registry are frozen: make others")

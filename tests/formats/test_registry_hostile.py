@@ -1,0 +1,198 @@
+"""The Schema Registry's client against a hostile server; most tests run with our client and confluent-kafka's."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from types import SimpleNamespace
+from urllib.parse import quote
+
+import pytest
+
+from kafkabuf.clock import ManualClock
+from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SchemaRegistryError
+from kafkabuf.formats.registry import SchemaRegistry, confluent_bounds, confluent_client
+from kafkabuf.formats.registry.http_request import LARGEST_BODY
+from tests.formats.registry_support import RECORD, FakeRegistry, running
+
+MB = 2**20
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture(params=["kafkabuf", "confluent"])
+def client(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeRegistry]:
+    with running(FakeRegistry()) as registry:
+        yield registry
+
+
+def connect(fake: FakeRegistry, client: str, **settings: object) -> SchemaRegistry:
+    clock = ManualClock(auto_advance=True)  # the pauses between retries take no time
+    return SchemaRegistry({"schema.registry.url": fake.url} | settings, client=client, clock=clock)
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def _compressed() -> bytes:
+    """A response of some hundred kilobytes that becomes 64 MB."""
+    out = io.BytesIO()
+    with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=1) as file:
+        for _ in range(64):
+            file.write(bytes(MB))
+    body = out.getvalue()
+    return OK + f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        ("endless", OK + b"\r\n", bytes(MB), 0),
+        ("endless", OK + b"Content-Length: 3000000000\r\n\r\n", bytes(MB), 0),
+        ("endless", CHUNKED, b"100000\r\n" + bytes(MB) + b"\r\n", 0),
+        ("endless", CHUNKED + b"-1\r\n", bytes(MB), 0),
+        ("endless", CHUNKED + b"0\r\n", b"X: y\r\n" * 10_000, 0),
+        ("endless", OK + b"X: ", bytes(MB), 0),
+        ("endless", OK, b"X: y\r\n" * 10_000, 0),
+        ("endless", b"HTTP/1.1 500 No\r\n\r\n", bytes(MB), 0),
+        ("raw", _compressed()),
+    ],
+    ids=["body", "length", "chunks", "chunk", "trailers", "header", "headers", "refusal", "compressed"],
+)
+def test_response_without_an_end_takes_bounded_memory(fake: FakeRegistry, client: str, response: object) -> None:
+    registry = connect(fake, client, **{"max.retries": 0})
+    registry.resolve(RECORD, subject="imports")
+    fake.faults = [response]
+    tracemalloc.start()
+    try:
+        with pytest.raises(KafkaError, match=fake.url):
+            registry.resolve(RECORD, subject="s", timeout=60)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 * MB
+    _wait_for_threads()
+
+
+def test_body_that_is_too_large_is_told(fake: FakeRegistry, client: str) -> None:
+    fake.faults = [("body", 200, b" " * (LARGEST_BODY + 1))]
+    with pytest.raises(SchemaRegistryError, match=f"more than {LARGEST_BODY} bytes"):
+        connect(fake, client).resolve(RECORD, subject="s", timeout=60)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "drip",
+        ("endless", OK + b"X: ", b"y", 0.02),
+        ("endless", b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.02),
+        ("endless", CHUNKED, b"1\r\n \r\n", 0.02),
+    ],
+    ids=["body", "header", "continue", "chunks"],
+)
+def test_thread_of_a_request_that_took_too_long_ends(fake: FakeRegistry, client: str, response: object) -> None:
+    fake.faults = [response]
+    registry = SchemaRegistry({"schema.registry.url": fake.url, "max.retries": 0}, client=client)
+    with pytest.raises(NetworkError, match=f"{fake.url} gave no response within"):
+        registry.resolve(RECORD, subject="s", timeout=0.5)
+    _wait_for_threads()
+
+
+def _wait_for_threads() -> None:
+    """Wait for the ends of all requests, though the server goes on for ever."""
+    deadline = time.monotonic() + 20
+    while any(thread.name == "kafkabuf-schema-registry" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "the thread of a request goes on"
+        time.sleep(0.01)
+
+
+def test_connection_that_opens_after_the_end_is_shut_down() -> None:
+    ends: list[int] = []
+    bounds = confluent_bounds.Bounds("http://host")
+    bounds.end()
+    sock = SimpleNamespace(shutdown=ends.append)
+    stream = SimpleNamespace(get_extra_info=lambda name: sock if name == "socket" else None)
+    request = SimpleNamespace(headers={}, extensions={})
+    bounds._prepare(request)
+    request.extensions["trace"]("connection.connect_tcp.complete", {"return_value": stream})
+    assert len(ends) == 1
+
+
+def test_client_of_confluent_kafka_that_takes_no_bounds_is_not_used(
+    fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confluent_client, "session_of", lambda client: None)
+    monkeypatch.setattr(confluent_bounds, "session_of", lambda client: None)
+    confluent_client._bounded.cache_clear()
+    try:
+        registry = connect(fake, "auto")
+        assert not confluent_client.usable(registry.settings)
+        assert registry.resolve(RECORD, subject="s").id == 100
+        with pytest.raises(ConfigError, match="set client to kafkabuf"):
+            connect(fake, "confluent").resolve(RECORD, subject="s")
+    finally:
+        confluent_client._bounded.cache_clear()
+
+
+# ---- what is no response ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        OK + b'Content-Length: 100\r\n\r\n{"id":5',
+        CHUNKED + b'50\r\n{"id":5',
+        CHUNKED + b"-5\r\nabc",
+        CHUNKED + b"zz\r\nabc",
+        b"\x16\x03\x01garbage\r\n\r\n",
+    ],
+    ids=["truncated", "truncated chunk", "negative chunk", "word for a chunk", "garbage"],
+)
+def test_response_that_is_cut_short_or_no_http_is_asked_for_again(
+    fake: FakeRegistry, client: str, response: bytes
+) -> None:
+    fake.faults = [("raw", response)]
+    assert connect(fake, client).resolve(RECORD, subject="s").id == 100
+    fake.faults = [("raw", response)]
+    with pytest.raises(NetworkError, match=fake.url):
+        connect(fake, client, **{"max.retries": 0}).resolve(RECORD, subject="t")
+
+
+@pytest.mark.parametrize("where", ["schema", "name", "subject"])
+def test_half_of_a_surrogate_pair_is_refused(fake: FakeRegistry, client: str, where: str) -> None:
+    reference = {"name": "n", "subject": "s", "version": 1}
+    answer = {"id": 5, "schema": '"int"', "references": [reference]}
+    (answer if where == "schema" else reference)[where] = "\ud800"
+    fake.faults = [("body", 200, json.dumps(answer).encode())]
+    with pytest.raises(SchemaRegistryError, match="not that of a Schema Registry"):
+        connect(fake, client, **{"use.latest.version": True}).resolve(None, subject="s")
+
+
+def test_error_code_of_many_digits_is_left_out(fake: FakeRegistry, client: str) -> None:
+    fake.faults = [("body", 422, b'{"error_code": ' + b"9" * 4000 + b', "message": "no"}')]
+    with pytest.raises(SchemaRegistryError, match=r"no \(status 422\)$"):
+        connect(fake, client).resolve(RECORD, subject="s")
+
+
+# ---- secrets ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("secret", ["p w/d", "p\u00a0d", "p'w\\d\"", "pässword"])
+def test_secret_is_struck_in_whatever_form_a_server_repeats_it(fake: FakeRegistry, client: str, secret: str) -> None:
+    settings = {"basic.auth.user.info": f"me:{secret}"}
+    for words in (secret, [secret], quote(secret, safe="")):
+        fake.faults = [("body", 401, json.dumps({"message": words}).encode())]
+        with pytest.raises(SchemaRegistryError, match="status 401") as caught:
+            connect(fake, client, **settings).resolve(RECORD, subject="s")
+        for hidden in (secret, secret.replace("\u00a0", r"\xa0"), repr(secret)[1:-1], quote(secret, safe="")):
+            assert hidden not in str(caught.value)
