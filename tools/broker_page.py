@@ -39,6 +39,7 @@ _PARTS = {
     "configs": "Settings",
     "guards": "Connections and limits",
     "front": "Connections and limits",
+    "telemetry": "The metrics of clients",
 }
 
 

@@ -6,11 +6,13 @@ cluster/     the nodes, the topics, and the controller that elects leaders
 replica/     the copies of partitions, and how followers fetch from leaders
 log/         the records of a copy
 groups/      the consumer groups
+telemetry/   the metrics that clients push
 expressions/ regular expressions of clients, in bounded time
 guards/      limits, quotas, faults, the request log, security
 waiting/     the requests that wait, and their timers
 
-Users call the methods in embedded.py, controls.py, message_controls.py, node_controls.py and acl_controls.py.
+Users call the methods in embedded.py, controls.py, message_controls.py, node_controls.py, acl_controls.py and
+client_metrics_controls.py.
 messages.py compares records with what a test expects. transactions.py is the transaction coordinator.
 
 The broker shares protocol/, errors and clock with the client and nothing else. It therefore checks the client's encoder
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from kafkabuf.broker.guards.security import Security as Security
     from kafkabuf.broker.log.decoding import ConsumerRecord as ConsumerRecord
     from kafkabuf.broker.messages import Messages as Messages
+    from kafkabuf.broker.telemetry.arrived import ClientMetrics as ClientMetrics
+    from kafkabuf.broker.telemetry.otlp import MetricPoint as MetricPoint
     from kafkabuf.broker.waiting._purgatory import DelayedOperation as DelayedOperation
     from kafkabuf.broker.waiting._purgatory import RequestPurgatory as RequestPurgatory
     from kafkabuf.broker.waiting._timing_wheel import Timeout as Timeout
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Acl": "kafkabuf.broker.guards.acls",
+    "ClientMetrics": "kafkabuf.broker.telemetry.arrived",
     "ConnectionLimits": "kafkabuf.broker.guards.limits",
     "ConsumerRecord": "kafkabuf.broker.log.decoding",
     "DelayedOperation": "kafkabuf.broker.waiting._purgatory",
@@ -53,6 +58,7 @@ _HOMES = {
     "GroupSettings": "kafkabuf.broker.groups.settings",
     "LoggedRequest": "kafkabuf.broker.guards.request_log",
     "Messages": "kafkabuf.broker.messages",
+    "MetricPoint": "kafkabuf.broker.telemetry.otlp",
     "RequestPurgatory": "kafkabuf.broker.waiting._purgatory",
     "Security": "kafkabuf.broker.guards.security",
     "Timeout": "kafkabuf.broker.waiting._timing_wheel",

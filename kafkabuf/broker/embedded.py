@@ -15,11 +15,12 @@ from typing import Any, Self, TypeVar
 from kafkabuf.broker import apis, schemas
 from kafkabuf.broker.acl_controls import AclControls
 from kafkabuf.broker.arguments import require_int, require_text
+from kafkabuf.broker.client_metrics_controls import ClientMetricsControls
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.cluster.creation import create_topic
 from kafkabuf.broker.cluster.upkeep import compact, tick
-from kafkabuf.broker.configs.given import Value, texts_of, with_values
+from kafkabuf.broker.configs.given import Value, subscriptions_of, texts_of, with_values
 from kafkabuf.broker.controls import FaultControls, TrafficControls
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.guards.limits import ConnectionLimits
@@ -33,7 +34,15 @@ from kafkabuf.errors import ClosedError, ConfigError, IllegalStateError, KafkaEr
 T = TypeVar("T")
 
 
-class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewControls, TrafficControls, AclControls):
+class EmbeddedCluster(
+    FaultControls,
+    MessageControls,
+    NodeControls,
+    OverviewControls,
+    TrafficControls,
+    AclControls,
+    ClientMetricsControls,
+):
     """Kafka nodes on loopback, in one background thread. Use it as a context manager, or call `start` and `stop`.
 
         with EmbeddedCluster(brokers=3) as cluster:
@@ -56,6 +65,11 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
     call `tick` after each move of the clock. `security` sets up TLS, SASL and ACLs. `limits` are the limits of
     connections and requests. `groups` are the settings of groups: time-outs, sizes and assignors. `request_log` is the
     number of requests that `requests` can return.
+
+    With `client_metrics` the nodes take the metrics of clients (KIP-714), and tell the clients so: the method
+    `client_metrics` returns what has arrived. A mapping has the subscriptions at the start, under Kafka's names:
+    {"all": {"metrics": "*", "interval.ms": 100}}. True stands for no subscription: (Incremental)AlterConfigs and
+    kafka-client-metrics.sh make and change subscriptions.
 
     `config` sets more, under the names that Kafka's server.properties has: {"log.retention.ms": 1000}. Raises
     ConfigError for a name that Kafka does not have, for a setting that the cluster does not follow, and for an argument
@@ -84,6 +98,7 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
         replica_lag_time_max_ms: int = 30_000,
         broker_session_timeout_ms: int = 9_000,
         log_cleaner_backoff_ms: int = 15_000,
+        client_metrics: bool | Mapping[str, Mapping[str, Value]] = False,
         config: Mapping[str, Value] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -110,6 +125,8 @@ class EmbeddedCluster(FaultControls, MessageControls, NodeControls, OverviewCont
             replica_lag_time_max_ms=replica_lag_time_max_ms,
             broker_session_timeout_ms=broker_session_timeout_ms,
             log_cleaner_backoff_ms=log_cleaner_backoff_ms,
+            client_metrics=client_metrics is not False,
+            client_subscriptions=subscriptions_of(client_metrics),
         )
         self._config = arguments if config is None else with_values(arguments, config)
         self._clock = clock or SystemClock()

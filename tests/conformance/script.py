@@ -35,6 +35,7 @@ _PRESENCE_ONLY = {
     "last_timestamp",
     "transaction_start_time",
     "finalized_features_epoch",
+    "subscription_id",
 }
 _MEMBERS = {"member_id", "leader"}
 _PRODUCERS = {"producer_id"}

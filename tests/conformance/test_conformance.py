@@ -17,6 +17,7 @@ from rigs.real_kafka import RealKafka
 from tests.broker.raw_client import RawClient
 from tests.conformance import (
     acls,
+    client_metrics,
     consumer_groups,
     groups,
     migration,
@@ -31,7 +32,18 @@ from tests.conformance.deviations import DEVIATIONS, NOT_SERVED
 from tests.conformance.script import STEPS, Conversation, differences
 
 apis.load()
-MODULES = (acls, consumer_groups, groups, migration, node_settings, settings, topics, transactions, values)
+MODULES = (
+    acls,
+    client_metrics,
+    consumer_groups,
+    groups,
+    migration,
+    node_settings,
+    settings,
+    topics,
+    transactions,
+    values,
+)
 Answers = dict[tuple[int, int, str], Any]
 
 
@@ -44,7 +56,9 @@ def ask(address: str, name: str, wanted: dict[int, range]) -> Answers:
 
 
 def shared(theirs: dict[int, range]) -> dict[int, range]:
-    """The versions that both serve. Kafka 4 lists Produce 0 to 2 for old librdkafkas, but does not serve them."""
+    """The versions that both serve. Kafka 4 lists Produce 0 to 2 for old librdkafkas, but does not serve them.
+    It serves two APIs that it does not list."""
+    theirs = {**dict.fromkeys((messages.GET_TELEMETRY_SUBSCRIPTIONS, messages.PUSH_TELEMETRY), range(1)), **theirs}
     return {
         key: range(
             max(api.min_version, theirs[key].start, messages.known_versions(key).start),

@@ -14,7 +14,13 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     "ResourceMetrics": {"resource": (1, "Resource"), "scope_metrics": (2, "[]ScopeMetrics")},
     "Resource": {"attributes": (1, "[]KeyValue")},
     "ScopeMetrics": {"metrics": (2, "[]Metric")},
-    "Metric": {"name": (1, "string"), "gauge": (5, "Gauge"), "sum": (7, "Sum")},
+    "Metric": {
+        "name": (1, "string"),
+        "unit": (3, "string"),
+        "gauge": (5, "Gauge"),
+        "sum": (7, "Sum"),
+        "histogram": (9, "Gauge"),  # with other points
+    },
     "Gauge": {"data_points": (1, "[]NumberDataPoint")},
     "Sum": {"data_points": (1, "[]NumberDataPoint"), "temporality": (2, "int32"), "is_monotonic": (3, "bool")},
     "NumberDataPoint": {
@@ -22,11 +28,17 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "start_time_unix_nano": (2, "fixed64"),
         "time_unix_nano": (3, "fixed64"),
         "as_double": (4, "double"),
+        "as_int": (6, "sfixed64"),
     },
     "KeyValue": {"key": (1, "string"), "value": (2, "AnyValue")},
-    "AnyValue": {"string_value": (1, "string")},
+    "AnyValue": {
+        "string_value": (1, "string"),
+        "bool_value": (2, "bool"),
+        "int_value": (3, "int64"),
+        "double_value": (4, "double"),
+    },
 }
-_TYPES = {"string": 9, "int32": 5, "bool": 8, "fixed64": 6, "double": 1}
+_TYPES = {"string": 9, "int32": 5, "bool": 8, "fixed64": 6, "double": 1, "int64": 3, "sfixed64": 16}
 
 
 class Read(NamedTuple):
@@ -39,7 +51,8 @@ class Read(NamedTuple):
     time: int
 
 
-def _metrics_data() -> Any:
+def metrics_data() -> Any:
+    """An empty MetricsData."""
     file = descriptor_pb2.FileDescriptorProto(name="metrics.proto", package="read", syntax="proto3")
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
@@ -52,12 +65,13 @@ def _metrics_data() -> Any:
                 added.type, added.type_name = 11, f".read.{simple}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("read.MetricsData"))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("read.MetricsData"))()
 
 
 def read(data: bytes) -> tuple[dict[str, str], dict[str, list[Read]]]:
     """The resource's attributes, and the data points by metric."""
-    message = _metrics_data().FromString(data)
+    message = metrics_data()
+    message.ParseFromString(data)
     found: dict[str, list[Read]] = {}
     (resource,) = message.resource_metrics
     for scope in resource.scope_metrics:

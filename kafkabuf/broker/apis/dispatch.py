@@ -19,6 +19,7 @@ from typing import Any
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.request_log import LoggedRequest
 from kafkabuf.broker.guards.rights import UNLIMITED, LimitedHeader, Need, Rights
+from kafkabuf.broker.telemetry.peer import Peer
 from kafkabuf.broker.waiting.slices import Slices, Work, next_slice
 from kafkabuf.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
 from kafkabuf.protocol import messages
@@ -27,7 +28,8 @@ from kafkabuf.protocol.schema import Buffer
 from kafkabuf.protocol.writing import has_many_items
 
 Frame = Sequence[Buffer]
-Handler = Callable[[Node, RequestHeader, Any], Any]
+# With the peer as the last argument, if the API is `of_peer`.
+Handler = Callable[..., Any]
 
 _KEY = struct.Struct(">h")
 _PREFIX = struct.Struct(">hhi")
@@ -47,6 +49,7 @@ class Api:
     `fails_after`: the API can carry out a request and then answer with an injected error.
     `needs`: the rights that a client needs for a whole request. Without one of them `dispatch` answers with the error
     in place of the handler. The handler checks all other rights.
+    `of_peer`: the handler also gets the `Peer` that sent the request.
     """
 
     key: int
@@ -59,6 +62,7 @@ class Api:
     own_errors: bool
     fails_after: bool
     needs: tuple[Need, ...]
+    of_peer: bool
 
 
 APIS: dict[int, Api] = {}
@@ -80,6 +84,7 @@ def api(
     own_errors: bool = False,
     fails_after: bool = False,
     needs: tuple[Need, ...] = (),
+    of_peer: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Registers the decorated function as the handler of an API."""
 
@@ -95,6 +100,7 @@ def api(
             own_errors,
             fails_after or not own_errors,
             needs,
+            of_peer,
         )
         return handler
 
@@ -195,7 +201,9 @@ def _enter(node: Node, served: Api, header: RequestHeader, body: Any) -> Request
     return Request(served, header, body, node.cluster.request_log.add(node, header, body))
 
 
-def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0, rights: Rights = UNLIMITED) -> tuple[int, Response]:
+def dispatch(
+    node: Node, frame: Buffer, throttle_ms: int = 0, rights: Rights = UNLIMITED, peer: Peer | None = None
+) -> tuple[int, Response]:
     """Answers a request of a client with `rights`. Returns its API key and the response, which tells the client to wait
     for `throttle_ms`.
 
@@ -205,12 +213,14 @@ def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0, rights: Rights = U
     if key == messages.API_VERSIONS and (refusal := refuse_api_versions(frame)) is not None:
         return key, refusal
     served, header = _find(frame)
-    slices = node.cluster.slices
+    slices, peer = node.cluster.slices, peer or Peer()
     if len(frame) >= _LARGE_REQUEST and served.decode_in_steps is not None:
-        answering: Any = slices.run(_answer_later(node, served, header, served.decode_in_steps, bytes(frame), rights))
+        answering: Any = slices.run(
+            _answer_later(node, served, header, served.decode_in_steps, bytes(frame), rights, peer)
+        )
         return key, PendingResponse(None, answering, throttle_ms, slices)
     request = _enter(node, served, header, served.decode(frame, header))
-    response = _answer(node, request, rights)
+    response = _answer(node, request, rights, peer)
     if not isfuture(response) and _is_large(response):
         response = _already(node, response)
     if isfuture(response):
@@ -225,16 +235,17 @@ def _answer_later(
     decode: Callable[[Buffer, RequestHeader], Work[Any]],
     frame: bytes,
     rights: Rights,
+    peer: Peer,
 ) -> Work[tuple[Request, Any]]:
     """Decodes a large request in this turn and the next, and calls its handler in a turn of its own."""
     body = yield from decode(frame, header)
     yield from next_slice()
     request = _enter(node, served, header, body)
     yield from next_slice()
-    return request, _answer(node, request, rights)
+    return request, _answer(node, request, rights, peer)
 
 
-def _answer(node: Node, request: Request, rights: Rights) -> Any:
+def _answer(node: Node, request: Request, rights: Rights, peer: Peer) -> Any:
     """The response to a decoded request, or its future."""
     faults = node.cluster.faults
     if not request.api.own_errors and (code := faults.take_error(request.api.key)):
@@ -243,7 +254,8 @@ def _answer(node: Node, request: Request, rights: Rights) -> Any:
         if (error := _refusal(request, rights)) is not None:
             return {"error_code": error.code, "error_message": str(error)}
         request = replace(request, header=LimitedHeader.of(request.header, rights))
-    response = request.api.handler(node, request.header, request.body)
+    more = (peer,) if request.api.of_peer else ()
+    response = request.api.handler(node, request.header, request.body, *more)
     if not request.api.own_errors and (code := faults.take_error(request.api.key, after=True)):
         return {"error_code": code}
     return response

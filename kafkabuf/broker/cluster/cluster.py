@@ -34,6 +34,7 @@ from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.log.manager import LogManager
 from kafkabuf.broker.replica.state import NO_LEADER
 from kafkabuf.broker.replica.topics import Topic
+from kafkabuf.broker.telemetry.arrived import Arrived
 from kafkabuf.broker.transactions import RETRY_SECONDS, Transaction, Transactions
 from kafkabuf.broker.waiting.slices import Slices, Work
 from kafkabuf.broker.waiting.timer import Timer
@@ -77,6 +78,7 @@ class Cluster:
         self.node_configs = NodeConfigs(config, partial(self.memory.keep_configs, _NODES), self._change_defaults)
         self.group_configs = GroupConfigs(self.node_configs, partial(self.memory.keep_configs, _GROUPS))
         self.metrics_configs = MetricsConfigs(partial(self.memory.keep_configs, _METRICS))
+        self.client_metrics = Arrived()
         self.authorizer = self._new_authorizer()
         self.groups = Groups(self.timer, config.groups, self._topics, self._keep_group, self.group_configs.of)
         self.transactions = Transactions(
@@ -138,6 +140,8 @@ class Cluster:
     async def start(self) -> None:
         self.logs.start()
         self._restore()
+        for name, configs in self.config.client_subscriptions.items():
+            self.metrics_configs.replace(name, configs, dry_run=False)
         for node in self.nodes.values():
             node.listen()
         self.controller.admit(*self.nodes.values())

@@ -19,6 +19,7 @@ _POSITIVE = (
     "broker_session_timeout_ms",
     "log_cleaner_backoff_ms",
     "transaction_max_timeout_ms",
+    "telemetry_max_bytes",
 )
 _PARTS = {"limits": ConnectionLimits, "security": Security, "groups": GroupSettings}
 _LAST_PORT = 65535
@@ -32,8 +33,9 @@ class ClusterConfig:
     Kafka's replica.lag.time.max.ms, broker.session.timeout.ms and log.cleaner.backoff.ms. `transaction_version` is the
     level of Kafka's feature transaction.version that the nodes tell clients: 2 for KIP-890. `request_log` is the number
     of requests that the cluster remembers. The cluster keeps its logs, and everything else that outlives the cluster,
-    in `data_dir` (None: in memory). `topic_defaults` are settings of nodes that give topics their defaults, by Kafka's
-    names (configs/node_kinds.py)."""
+    in `data_dir` (None: in memory). With `client_metrics` the nodes tell clients that they take metrics (KIP-714), of
+    up to `telemetry_max_bytes` a push; `client_subscriptions` are the subscriptions at the start. `topic_defaults` are
+    settings of nodes that give topics their defaults, by Kafka's names (configs/node_kinds.py)."""
 
     brokers: int = 1
     auto_create_topics: bool = True
@@ -55,6 +57,9 @@ class ClusterConfig:
     broker_session_timeout_ms: int = 9_000
     log_cleaner_backoff_ms: int = 15_000
     transaction_max_timeout_ms: int = 900_000
+    telemetry_max_bytes: int = 1024 * 1024
+    client_metrics: bool = False
+    client_subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

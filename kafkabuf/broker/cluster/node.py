@@ -33,6 +33,8 @@ from kafkabuf.broker.guards.security import Mechanisms
 from kafkabuf.broker.internal.topics import TRANSACTIONS_TOPIC, InternalTopics
 from kafkabuf.broker.replica.fetcher import Fetchers
 from kafkabuf.broker.replica.followers import LagWatch
+from kafkabuf.broker.telemetry.arrived import Arrived
+from kafkabuf.broker.telemetry.manager import ClientMetricsManager
 from kafkabuf.broker.transactions import Transactions
 from kafkabuf.broker.waiting._purgatory import RequestPurgatory
 from kafkabuf.broker.waiting.slices import Slices
@@ -90,6 +92,7 @@ class Cluster(Protocol):
     node_configs: NodeConfigs
     group_configs: GroupConfigs
     metrics_configs: MetricsConfigs
+    client_metrics: Arrived
     memory: ClusterMemory
     groups: Groups
     internal_topics: InternalTopics
@@ -125,6 +128,9 @@ class Node:
         self.fetches = RequestPurgatory(cluster.timer)
         self.fetchers = Fetchers(self)
         self.lag_watch = LagWatch(self, cluster.timer)
+        self.client_metrics = ClientMetricsManager(
+            node_id, cluster.metrics_configs, cluster.clock, cluster.config.telemetry_max_bytes, cluster.client_metrics
+        )
         self._listener: Listening | None = None
         self._session: Timeout | None = None
         # While this node is isolated: the nodes that were alive when the isolation began. None otherwise.

@@ -14,9 +14,10 @@ from typing import Any
 from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.configs.kinds import parse, printed
 from kafkabuf.broker.configs.node_kinds import TOPIC_DEFAULTS
+from kafkabuf.broker.configs.resources import MetricsConfigs
 from kafkabuf.broker.configs.table import node_kinds
 from kafkabuf.broker.configs.topics import TOPIC_CONFIGS
-from kafkabuf.errors import ConfigError, InvalidConfigError
+from kafkabuf.errors import ConfigError, InvalidConfigError, InvalidRequestError
 
 Value = str | int | float | bool
 _OTHER_NAMES = {
@@ -83,6 +84,21 @@ def texts_of(argument: str, given: Mapping[str, Value]) -> dict[str, str]:
         if not isinstance(value, bool | int | float | str):
             raise ConfigError(f"{argument}: {name}={value!r}: a text, a number or a bool is needed")
     return {name: printed(value) for name, value in given.items()}
+
+
+def subscriptions_of(client_metrics: bool | Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, str]]:
+    """The subscriptions to client metrics at the start. Raises ConfigError for what Kafka's AlterConfigs refuses."""
+    if isinstance(client_metrics, bool):
+        return {}
+    if not isinstance(client_metrics, Mapping) or not all(isinstance(name, str) for name in client_metrics):
+        raise ConfigError("client_metrics: a bool, or a mapping of names to the settings of subscriptions, is needed")
+    found = {name: texts_of(f"client_metrics[{name!r}]", configs) for name, configs in client_metrics.items()}
+    for name, configs in found.items():
+        try:
+            MetricsConfigs().replace(name, configs, dry_run=True)
+        except (InvalidConfigError, InvalidRequestError) as error:
+            raise ConfigError(f"client_metrics[{name!r}]: {error}") from None
+    return found
 
 
 def _settings(config: ClusterConfig) -> Iterator[tuple[str, str | None, str, Any]]:

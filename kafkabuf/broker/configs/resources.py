@@ -2,7 +2,7 @@
 
 Groups of KIP-848 follow consumer.session.timeout.ms and consumer.heartbeat.interval.ms.
 
-Deviation: the settings of share groups, of streams groups and of subscriptions have no effect.
+Deviation: the settings of share groups and of streams groups have no effect.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _interval(name: str, value: int) -> None:
 
 
 def _patterns(name: str, value: list[str]) -> None:
-    # To compile long expressions takes long, and nothing here uses them.
+    # To compile long expressions takes long, and telemetry/subscriptions.py does not use them.
     short = sum(map(len, value)) <= _LONGEST_COMPILED
     for pattern in value:
         key, equals, expression = pattern.partition("=")
@@ -183,7 +183,9 @@ class GroupConfigs(_NamedConfigs):
 
 
 class MetricsConfigs(_NamedConfigs):
-    """The subscriptions."""
+    """The subscriptions. `version` grows with each change."""
+
+    version = 0
 
     def describe(self, name: str) -> Iterator[Setting]:
         if not name:
@@ -205,6 +207,7 @@ class MetricsConfigs(_NamedConfigs):
         checked = {setting: METRICS_CONFIGS[setting].canonical(setting, value) for setting, value in configs.items()}
         if not dry_run:
             self._keep(name, checked)
+            self.version += 1
             self._configs.pop(name, None)
             if checked:
                 self._configs[name] = checked

@@ -15,6 +15,7 @@ from kafkabuf.broker.cluster.node import Cluster
 from kafkabuf.broker.front.authenticator import Authenticator
 from kafkabuf.broker.front.certificate import subject
 from kafkabuf.broker.guards.rights import UNLIMITED, LimitedRights, Rights
+from kafkabuf.broker.telemetry.peer import Peer
 
 _ANONYMOUS = "ANONYMOUS"
 
@@ -28,6 +29,13 @@ def rights_of_client(
     assert transport is not None, "a client that sends a request is connected"
     name = _certified_name(transport) if authenticator is None else authenticator.principal
     return LimitedRights(cluster.authorizer, f"User:{name or _ANONYMOUS}", _host(transport))
+
+
+def peer_of(transport: asyncio.Transport) -> Peer:
+    """The other end of a connection, before it has sent anything."""
+    # None if the connection has ended already.
+    name = transport.get_extra_info("peername")
+    return Peer() if name is None else Peer(_host(transport), name[1])
 
 
 def _certified_name(transport: asyncio.Transport) -> str | None:

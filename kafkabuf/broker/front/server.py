@@ -16,12 +16,13 @@ from typing import NamedTuple
 from kafkabuf.broker.apis.dispatch import Frame, PendingResponse, Response, api_key, dispatch
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.front.authenticator import Authenticator
-from kafkabuf.broker.front.identity import rights_of_client
+from kafkabuf.broker.front.identity import peer_of, rights_of_client
 from kafkabuf.broker.guards.limits import MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
 from kafkabuf.broker.guards.rights import UNLIMITED, Rights
+from kafkabuf.broker.telemetry.peer import Peer
 from kafkabuf.broker.waiting.timer import Timeout
 from kafkabuf.errors import InvalidRequestError, KafkaError
-from kafkabuf.protocol.messages import PRODUCE
+from kafkabuf.protocol.messages import PRODUCE, PUSH_TELEMETRY
 from kafkabuf.protocol.schema import Buffer
 
 # The buffer of an idle connection. The first bytes of a larger request make the buffer _INITIAL bytes large.
@@ -62,6 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         self._clock = node.cluster.network_clock
         self._transport: asyncio.Transport | None = None
         self._peer = "?"
+        self._client = Peer()
         mechanisms = node.cluster.mechanisms
         self._authenticator = None if mechanisms is None else Authenticator(node, mechanisms)
         # None until the client is known: with SASL, until it has authenticated.
@@ -88,12 +90,14 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=_HIGH_WATER)
         self._transport = transport
         self._peer = str(transport.get_extra_info("peername"))
+        self._client = peer_of(transport)
         self._node.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._pieces = None
         self._node.connections.pop(self, None)
+        self._node.client_metrics.disconnected(self._client)
         if self._waiting is not None:
             self._waiting.cancel()
         if self._muted is not None:
@@ -171,8 +175,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._authenticator is not None and not self._authenticator.authenticated:
             limit = min(limit, MAX_UNAUTHENTICATED)
         has_key = held >= _LENGTH.size + _KEY.size
-        if has_key and _KEY.unpack_from(self._buffer, self._start + _LENGTH.size)[0] != PRODUCE:
-            limit = min(limit, MAX_WITHOUT_RECORDS)
+        if has_key and (key := _KEY.unpack_from(self._buffer, self._start + _LENGTH.size)[0]) != PRODUCE:
+            # A push that is a little too large gets an error of its own.
+            metrics = 2 * self._node.cluster.config.telemetry_max_bytes if key == PUSH_TELEMETRY else 0
+            limit = min(limit, MAX_WITHOUT_RECORDS + metrics)
         if not 0 <= size <= limit:
             raise InvalidRequestError(f"a request of {size} bytes: 0 to {limit} are allowed")
 
@@ -212,7 +218,8 @@ class Connection(asyncio.BufferedProtocol):
         if reply is not None:
             response: Response = reply.frame
         else:
-            response = dispatch(self._node, frame, throttle_ms, self._rights or self._find_rights())[1]
+            rights = self._rights or self._find_rights()
+            response = dispatch(self._node, frame, throttle_ms, rights, self._client)[1]
         dropped = "drop_next drops the response" if cluster.faults.take_drop(key) else None
         delivery = _Delivery(dropped is not None, dropped or (reply and reply.refusal), throttle_ms)
         delay = cluster.faults.take_delay(key, self._node.node_id)

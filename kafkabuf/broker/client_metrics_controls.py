@@ -1,0 +1,46 @@
+"""Methods of `EmbeddedCluster` for the metrics that clients push (KIP-714). Any thread may call them.
+
+The caller's thread decodes the pushes, so that the nodes go on serving their clients.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from kafkabuf.broker.arguments import require_int, require_timeout
+from kafkabuf.broker.controls import Caller
+from kafkabuf.broker.telemetry.arrived import ClientMetrics, decoded
+from kafkabuf.errors import TimeoutError
+
+
+class ClientMetricsControls(Caller):
+    def client_metrics(self) -> list[ClientMetrics]:
+        """The pushes that the nodes have accepted, oldest first: the last 10,000 of them, and at most 64 MiB.
+
+        Raises CorruptMessageError for a push that cannot be unpacked or read, or that becomes more than 16 MiB.
+        """
+        return [decoded(push) for push in self._call(lambda c: c.client_metrics.since(0))[0]]
+
+    def wait_for_client_metrics(
+        self, n: int = 1, timeout: float = 10.0, *, where: Callable[[ClientMetrics], object] | None = None
+    ) -> list[ClientMetrics]:
+        """Waits until there are `n` pushes for which `where` is true, and returns those, oldest first.
+
+        Pushes before the call count. Raises TimeoutError after `timeout` seconds of real time, whatever the cluster's
+        clock is, and the errors of `client_metrics`.
+        """
+        require_int("n", n)
+        require_timeout("timeout", timeout)
+        deadline, count = time.monotonic() + timeout, 0
+        found: list[ClientMetrics] = []
+        while True:
+            pushes, count = self._call(lambda c, seen=count: c.client_metrics.since(seen))  # type: ignore[misc]
+            found += [metrics for metrics in map(decoded, pushes) if where is None or where(metrics)]
+            if len(found) >= n:
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._await(self._running().client_metrics.wait(count, left)):
+                raise TimeoutError(
+                    f"{len(found)} of {n} pushes of metrics came within {timeout:g} s, of {count} in all"
+                )

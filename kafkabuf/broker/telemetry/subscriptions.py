@@ -1,0 +1,109 @@
+"""Which metrics the operator wants of a client: Kafka's ClientMetricsManager.createClientInstance.
+
+The subscriptions that match a client add up: the client pushes all their metrics, at their shortest interval. A
+subscription matches if each of its patterns matches the whole of what the node knows of the client. Without patterns it
+matches every client.
+
+Deviation: the patterns have RE2's syntax, in Kafka Java's. A subscription whose patterns have more than 2,000
+characters, cannot be read, or take long to match, matches no client.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from kafkabuf.broker.configs.kinds import LIST, parse
+from kafkabuf.broker.expressions.patterns import Pattern
+from kafkabuf.broker.expressions.syntax import alphabet_of
+from kafkabuf.broker.telemetry.peer import Peer
+from kafkabuf.broker.waiting.slices import Work
+from kafkabuf.errors import InvalidRegularExpressionError
+
+ALL_METRICS = "*"
+DEFAULT_INTERVAL_MS = 300_000
+_LONGEST_PATTERNS = 2_000
+# Metrics in a step of the work.
+_METRICS = 1_000
+_INT32 = 1 << 32
+
+
+class Subscriptions(Protocol):
+    """The settings of all subscriptions. `version` grows with each change."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def names(self) -> list[str]: ...
+    def of(self, name: str) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a client should push. `version`: of the subscriptions from which this was made."""
+
+    version: int
+    subscription_id: int
+    interval_ms: int
+    metrics: tuple[str, ...]
+
+
+def what_a_client_is(instance_id: UUID, client_id: str | None, peer: Peer) -> dict[str, str]:
+    """The values that the patterns of a subscription may name. The id is in the form of Kafka's Uuid."""
+    return {
+        "client_instance_id": base64.urlsafe_b64encode(instance_id.bytes).decode().rstrip("="),
+        "client_id": client_id or "",
+        "client_software_name": peer.software_name,
+        "client_software_version": peer.software_version,
+        "client_source_address": peer.address,
+        "client_source_port": str(peer.port) if peer.port >= 0 else "",
+    }
+
+
+def wanted_of(subscriptions: Subscriptions, client: Mapping[str, str], instance_id: UUID) -> Work[Wanted]:
+    """What the operator wants of a client. The same on every node."""
+    version, interval_ms = subscriptions.version, DEFAULT_INTERVAL_MS
+    metrics: dict[str, None] = {}
+    mark = 0  # the same in every order of the metrics
+    for name in subscriptions.names:
+        yield
+        configs = subscriptions.of(name)
+        if not configs or not (yield from _matches(configs.get("match", ""), client)):
+            continue
+        interval_ms = min(interval_ms, int(configs.get("interval.ms", DEFAULT_INTERVAL_MS)))
+        for number, metric in enumerate(_words(configs.get("metrics", ""))):
+            if metric not in metrics:
+                metrics[metric] = None
+                mark += zlib.crc32(metric.encode())
+            if number % _METRICS == 0:
+                yield
+    if ALL_METRICS in metrics:
+        metrics, mark = {ALL_METRICS: None}, 1
+    mark = zlib.crc32(b"%d,%d" % (mark, interval_ms)) ^ zlib.crc32(instance_id.bytes)
+    return Wanted(version, mark if mark < _INT32 // 2 else mark - _INT32, interval_ms, tuple(metrics))
+
+
+def _words(text: str) -> Iterable[str]:
+    words: list[str] = parse("", LIST, text)
+    return words
+
+
+def _matches(match: str, client: Mapping[str, str]) -> Work[bool]:
+    if len(match) > _LONGEST_PATTERNS:
+        return False
+    # Of two patterns for one thing the last holds, as in Kafka.
+    patterns = {key.strip(): text.strip() for key, _, text in (word.partition("=") for word in _words(match))}
+    for key, expression in patterns.items():
+        yield
+        value = client[key]
+        try:
+            found = yield from Pattern(expression, alphabet_of([value])).matching_in_steps([value])
+        except InvalidRegularExpressionError:
+            return False
+        if not found:
+            return False
+    return True
