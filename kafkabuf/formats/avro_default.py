@@ -42,8 +42,8 @@ class _Encoding:
                 return _primitive(node, value)
             case Fixed() if isinstance(value, str) and len(value) == node.bytes:
                 return _latin(value)
-            case Enum() if value in node.symbols:
-                return encode_long(node.symbols.index(value))
+            case Enum() if isinstance(value, str) and value in node.numbers:
+                return encode_long(node.numbers[value])
             case Array() if isinstance(value, list):
                 items = b"".join(self.encode(node.items, item, depth + 1) for item in value)
                 return (encode_long(len(value)) if value else b"") + items + b"\0"

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from kafkabuf.formats import arrow_types
 from kafkabuf.formats.arrow_types import BINARIES, INTEGERS, REALS, TEXTS, UNITS, ArrowType
 from kafkabuf.formats.avro_schema import Enum, Fixed, Node, Primitive
-from kafkabuf.formats.symbols import symbol_table
 
 _AVRO_RANGES = {"int": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1)}
 DAY_MS = 86_400_000
@@ -141,8 +140,7 @@ def _decimal(precision: int, scale: int, size: int, kind: ArrowType) -> Fit | No
 def _enum(node: Enum, kind: ArrowType) -> Fit | None:
     if kind.format not in TEXTS:
         return None
-    table = symbol_table((symbol, number) for number, symbol in enumerate(node.symbols))
-    return Fit(2, "bytes", "enum", {"constant": table, "to_width": len(node.symbols)})
+    return Fit(2, "bytes", "enum", {"constant": node.table, "to_width": len(node.symbols)})
 
 
 _PRIMITIVES: dict[str, Callable[[Primitive, ArrowType], Fit | None]] = {

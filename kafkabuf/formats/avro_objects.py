@@ -49,7 +49,7 @@ class _Compiler:
             case Map():
                 return Part("map", str(node), (self.number(node.values),))
             case Enum():
-                return Part("enum", str(node), symbols={symbol: number for number, symbol in enumerate(node.symbols)})
+                return Part("enum", str(node), symbols=node.numbers)
             case Fixed():
                 return _fixed(node)
         return _primitive(node)

@@ -7,6 +7,7 @@ type, is ignored, as the specification says.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafkabuf.errors import ConfigError
+from kafkabuf.formats.symbols import symbol_table
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 # Logical types by the type that they annotate. `duration` needs a fixed of 12 bytes, `uuid` a string or one of 16.
@@ -29,6 +31,7 @@ _FIXED_SIZES = {"duration": 12, "uuid": 16}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_DEPTH = 64
 MAX_PRECISION = 1 << 14  # the time for a value grows with the square of its digits
+LONGEST_NAME = 1000  # each type has its namespace's name: a hostile schema of 2 MB would have 50 GB of names
 MAX_BRANCHES = 64  # the branch's number then takes one byte
 
 
@@ -66,6 +69,16 @@ class Fixed:
 class Enum:
     name: str
     symbols: tuple[str, ...]
+
+    # Kept, because many fields may be of one enum of many symbols.
+
+    @functools.cached_property
+    def numbers(self) -> dict[str, int]:
+        return {symbol: number for number, symbol in enumerate(self.symbols)}
+
+    @functools.cached_property
+    def table(self) -> bytes:
+        return symbol_table(self.numbers.items())
 
     def __str__(self) -> str:
         return f"enum {self.name}"
@@ -263,8 +276,10 @@ class _Parser:
         name = _needed(schema, "name", path)
         space = schema.get("namespace", namespace)
         if not isinstance(name, str) or not isinstance(space, str | None):
-            raise ConfigError(f"{path}: name and namespace are strings, found {name!r} and {space!r}")
+            raise ConfigError(f"{path}: name and namespace are strings, found {name!r:.200} and {space!r:.200}")
         full = name if "." in name or not space else f"{space}.{name}"
+        if len(full) > LONGEST_NAME:
+            raise ConfigError(f"{path}: a name has more than {LONGEST_NAME} characters: {full[:100]!r}")
         if not all(map(_NAME.fullmatch, full.split("."))):
             raise ConfigError(f"{path}: {full!r} is no Avro name, which has letters, digits and _ between dots")
         return full

@@ -13,7 +13,6 @@ from kafkabuf.formats import arrow_types
 from kafkabuf.formats.arrow_types import BINARIES, INTEGERS, REALS, TEXTS, ArrowType
 from kafkabuf.formats.program import INT64_MAX, INT64_MIN
 from kafkabuf.formats.protobuf_schema import Enum, Field
-from kafkabuf.formats.symbols import symbol_table
 
 _INT32, _INT64 = (-(2**31), 2**31 - 1), (INT64_MIN, INT64_MAX)
 _UINT32, _UINT64 = (0, 2**32 - 1), (0, 2**64 - 1)
@@ -92,7 +91,7 @@ def _bytes(kind: ArrowType) -> Leaf | None:
 
 def _enum(enum: Enum, kind: ArrowType) -> Leaf | None:
     if kind.format in TEXTS:
-        return Leaf("bytes", "enum", {"constant": symbol_table(enum.symbols), "to_width": len(enum.symbols)})
+        return Leaf("bytes", "enum", {"constant": enum.table, "to_width": len(enum.symbols)})
     if not enum.closed:
         return _integer("varint", _INT32, kind)
     if kind.format not in INTEGERS:

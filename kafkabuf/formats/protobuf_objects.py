@@ -102,9 +102,8 @@ class _Compiler:
                 special = 0
             return part._replace(kind="message", parts=(self._message(target),), special=special)
         if isinstance(target, Enum):
-            symbols = dict(target.symbols)
-            numbers = frozenset(symbols.values()) if target.closed else None
-            return part._replace(kind="enum", symbols=symbols, numbers=numbers, low=_INT32[0], high=_INT32[1])
+            low, high = _INT32
+            return part._replace(kind="enum", symbols=target.numbers, numbers=target.known, low=low, high=high)
         if field.type in INTEGER_FIELDS:
             kind, (low, high) = INTEGER_FIELDS[field.type]
             return part._replace(kind=kind, low=low, high=min(high, INT64_MAX), is_unsigned=high > INT64_MAX)

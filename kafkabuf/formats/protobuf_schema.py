@@ -5,6 +5,7 @@ Extensions and services are not read. A message may use itself, so that its fiel
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from kafkabuf.errors import ConfigError
 from kafkabuf.formats.protobuf_descriptor import Parsed, files_in
+from kafkabuf.formats.symbols import symbol_table
 
 _TYPES = (
     "", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "group", "message",
@@ -21,6 +23,10 @@ UNPACKABLE = frozenset({"string", "bytes", "message", "group"})
 _LABEL_REQUIRED, _LABEL_REPEATED = 2, 3
 _MAX_NUMBER = 2**29 - 1
 MAX_DEPTH = 64
+# Each type has its package's name: a hostile file of 2 MB would have 100 GB of names.
+_LONGEST_NAME = 1000
+_MOST_TYPES = 100_000
+_MAP_KEYS = frozenset(_TYPES) - {"", "double", "float", "bytes", "message", "group", "enum"}
 
 # google.protobuf.FeatureSet: the numbers of its fields, and those of their values that matter here.
 _PRESENCE, _ENUM_TYPE, _ENCODING, _MESSAGE_ENCODING = 1, 2, 3, 5
@@ -40,6 +46,21 @@ class Enum:
     name: str
     symbols: tuple[tuple[str, int], ...]
     closed: bool
+
+    # Kept, because many fields may be of one enum of many symbols.
+
+    @functools.cached_property
+    def numbers(self) -> dict[str, int]:
+        return dict(self.symbols)
+
+    @functools.cached_property
+    def known(self) -> frozenset[int] | None:
+        """The numbers that a field may have; None: all of them."""
+        return frozenset(self.numbers.values()) if self.closed else None
+
+    @functools.cached_property
+    def table(self) -> bytes:
+        return symbol_table(self.symbols)
 
     def __str__(self) -> str:
         return f"enum {self.name}"
@@ -98,7 +119,11 @@ class _Type(NamedTuple):
 
 def parse(descriptors: bytes, name: str) -> Message:
     """The message of this full name; of several, that of the first file. Raises ConfigError."""
-    types = {kind.node.name: kind for file in reversed(files_in(descriptors)) for kind in _types_in(file)}
+    types: dict[str, _Type] = {}
+    for kind in (kind for file in reversed(files_in(descriptors)) for kind in _types_in(file)):
+        types[kind.node.name] = kind
+        if len(types) > _MOST_TYPES:
+            raise ConfigError(f"the descriptors have more than {_MOST_TYPES} messages and enums")
     root = types.get(name.removeprefix("."))
     if root is None or not isinstance(root.node, Message):
         messages = ", ".join(
@@ -115,6 +140,8 @@ def parse(descriptors: bytes, name: str) -> Message:
             if isinstance(found.target, Message) and found.target.name not in seen:
                 seen.add(found.target.name)
                 pending.append(types[found.target.name])
+    for name in seen:
+        _check_maps(types[name].node)
     return root.node
 
 
@@ -154,7 +181,7 @@ def _merged(features: Features, options: Parsed, number: int) -> Features:
 def _messages(message: Parsed, scope: str, features: Features, file: str, path: tuple[int, ...]) -> Iterator[_Type]:
     if len(path) > MAX_DEPTH:
         raise ConfigError(f"the messages of {file} are nested deeper than {MAX_DEPTH} levels")
-    name = _join(scope, message.text(1))
+    name = _name(scope, message)
     yield _Type(message, name, features, Message(name, path, file, bool(message.message(7).number(7))))
     for enum in message.messages(4):
         yield _enum(enum, name, features)
@@ -162,8 +189,15 @@ def _messages(message: Parsed, scope: str, features: Features, file: str, path: 
         yield from _messages(nested, name, features, file, (*path, index))
 
 
+def _name(scope: str, part: Parsed) -> str:
+    name = _join(scope, part.text(1))
+    if len(name) > _LONGEST_NAME:
+        raise ConfigError(f"a name in the descriptors has more than {_LONGEST_NAME} characters: {name[:100]!r}")
+    return name
+
+
 def _enum(enum: Parsed, scope: str, features: Features) -> _Type:
-    name = _join(scope, enum.text(1))
+    name = _name(scope, enum)
     features = _merged(features, enum.message(3), 7)
     symbols = tuple((value.text(1), value.number(2) or 0) for value in enum.messages(2))
     return _Type(enum, scope, features, Enum(name, symbols, features[_ENUM_TYPE] == _CLOSED))
@@ -182,7 +216,7 @@ def _fields(kind: _Type, types: dict[str, _Type]) -> tuple[Field, ...]:
 
 
 def _field(parsed: Parsed, parent: _Type, oneofs: list[Parsed], types: dict[str, _Type]) -> Field:
-    name, number, label = parsed.text(1), parsed.number(3) or 0, parsed.number(4)
+    name, number, label = _name("", parsed), parsed.number(3) or 0, parsed.number(4)
     where = f"{parent.node}, field {name}"
     if not 0 < number <= _MAX_NUMBER:
         raise ConfigError(f"{where}: the number must be 1 to {_MAX_NUMBER}, found {number}")
@@ -200,6 +234,19 @@ def _field(parsed: Parsed, parent: _Type, oneofs: list[Parsed], types: dict[str,
         presence=type_name == "message" or parsed.number(9) is not None or features[_PRESENCE] != _IMPLICIT,
         oneof=_oneof(parsed, parent, oneofs), target=target,
     )  # fmt: skip
+
+
+def _check_maps(message: Message | Enum) -> None:
+    for found in message.fields if isinstance(message, Message) else ():
+        if found.entry is None:
+            continue
+        parts = found.entry.fields
+        if (
+            [part.number for part in parts] != [1, 2]
+            or parts[0].type not in _MAP_KEYS
+            or any(p.repeated for p in parts)
+        ):
+            raise ConfigError(f"{message}, field {found.name}: the entries of a map are no key and value")
 
 
 def _oneof(parsed: Parsed, parent: _Type, oneofs: list[Parsed]) -> str:
@@ -225,8 +272,8 @@ def _target(name: str, scope: str, types: dict[str, _Type], where: str) -> Enum 
         if found := types.get(_join(prefix, name.removeprefix("."))):
             return found.node
     raise ConfigError(
-        f"{where}: there is no type {name!r} in the descriptors: add the files that the .proto file imports, as protoc "
-        f"does with --include_imports"
+        f"{where}: there is no type {name!r:.{_LONGEST_NAME}} in the descriptors: add the files that the .proto file "
+        f"imports, as protoc does with --include_imports"
     )
 
 

@@ -12,8 +12,8 @@ def symbol_table(symbols: Iterable[tuple[str, int]]) -> bytes:
     """Sorted by size and bytes: for each symbol its size, its number, and where its text begins; then the texts."""
     ordered = sorted((len(text.encode()), text.encode(), number) for text, number in symbols)
     offset = _SYMBOL.size * len(ordered)
-    entries = texts = b""
+    entries, texts = bytearray(), bytearray()
     for size, text, number in ordered:
         entries += _SYMBOL.pack(size, number, offset + len(texts))
         texts += text
-    return entries + texts
+    return bytes(entries + texts)

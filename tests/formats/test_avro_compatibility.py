@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.errors import SerializationError
+from kafkabuf.formats.registry import avro_compatibility
 from kafkabuf.formats.registry.avro_compatibility import reasons
 
 
@@ -85,3 +86,38 @@ def test_names_are_found_in_the_schemas_that_are_referred_to() -> None:
 def test_text_that_is_no_schema_is_an_error(text: str) -> None:
     with pytest.raises(SerializationError, match="schema"):
         reasons(([], text), ([], text))
+
+
+MALFORMED: dict[str, Any] = {
+    "symbols": {"type": "enum", "name": "E", "symbols": [{}]},
+    "name of a field": {"type": "record", "name": "R", "fields": [{"name": [], "type": "int"}]},
+    "no name of a field": {"type": "record", "name": "R", "fields": [{"type": "int"}]},
+    "aliases": {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int", "aliases": None}]},
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_schema_of_a_registry_is_refused(name: str) -> None:
+    reader = json.dumps(MALFORMED[name])
+    kind = MALFORMED[name]["type"]
+    own = {"symbols": ["A"]} if kind == "enum" else {"fields": [{"name": "b", "type": "int"}]}
+    writer = json.dumps({"type": kind, "name": MALFORMED[name]["name"]} | own)
+    with pytest.raises(SerializationError, match="not a valid Avro schema"):
+        reasons(([], reader), ([], writer))
+
+
+def test_comparisons_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each level multiplies them by the branches, none of which reads the writer's."""
+    monkeypatch.setattr(avro_compatibility, "_MOST_COMPARISONS", 100)
+    reader: Any = "string"
+    writer: Any = "int"
+    for _ in range(3):
+        reader, writer = [{"type": "array", "items": reader}] * 5, {"type": "array", "items": writer}
+    with pytest.raises(SerializationError, match="more than 100 comparisons: set"):
+        reasons(([], json.dumps(reader)), ([], json.dumps(writer)))
+
+
+def test_name_without_an_end_is_refused() -> None:
+    schema = json.dumps({"type": "fixed", "name": "F", "namespace": "n" * 1001, "size": 1})
+    with pytest.raises(SerializationError, match="a name of more than 1000 characters"):
+        reasons(([], schema), ([], '"int"'))

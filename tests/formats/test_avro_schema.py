@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import fastavro
@@ -11,6 +12,7 @@ import pytest
 from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats import Avro, Json
 from kafkabuf.formats.avro_schema import Array, Fixed, Primitive, Record, Union, canonical, parse
+from kafkabuf.formats.symbols import symbol_table
 
 
 def record(*fields: Any, **more: Any) -> dict[str, Any]:
@@ -25,6 +27,7 @@ def nested(levels: int) -> Any:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
+    "long namespace": (record(namespace="n" * 1001), "schema: a name has more than 1000 characters: 'n"),
     "text": ("not json", "neither JSON nor a primitive type's name"),
     "number": (5, "5 is no Avro type"),
     "no type": ({"name": "x"}, "needs the attribute 'type'"),
@@ -131,3 +134,11 @@ def test_default_that_grows_exponentially_is_refused(wrapped: bool) -> None:
         schema.encode(pa.table({"x": [1]}))
     with pytest.raises(SerializationError, match="more than 4096 parts"):
         schema.encode_object({"x": 1})
+
+
+def test_time_for_an_enum_grows_with_its_symbols_and_not_with_their_square() -> None:
+    """The table of 200,000 symbols copied a terabyte."""
+    symbols = [f"S{number}" for number in range(200_000)]
+    table = symbol_table((symbol, number) for number, symbol in enumerate(symbols))
+    size, number, offset = struct.unpack_from("=qqq", table, 24 * (len(symbols) - 1))
+    assert (size, number, table[offset:]) == (7, 199_999, b"S199999")

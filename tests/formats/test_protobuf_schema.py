@@ -16,9 +16,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, struct_pb2, timesta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkabuf.errors import ConfigError, SerializationError
-from kafkabuf.formats import Protobuf
+from kafkabuf.errors import ConfigError
+from kafkabuf.formats import Protobuf, protobuf_schema
 from kafkabuf.formats.protobuf_descriptor import files_in
+from kafkabuf.formats.protobuf_objects import compile_objects
 from kafkabuf.formats.protobuf_schema import Message, json_name, parse
 from kafkabuf.formats.registry import framing
 from tests.effort import effort
@@ -363,17 +364,76 @@ def test_messages_nested_too_deep_are_refused() -> None:
         fields_of(file)
 
 
-@pytest.mark.parametrize("numbers", [[1], [2], [1, 2, 3], [1, 3]])
+@pytest.mark.parametrize("numbers", [[], [1], [2], [1, 2, 3], [1, 3]])
 def test_map_whose_entries_are_no_pairs_is_refused(numbers: list[int]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"message test\.rows\.Row, field m: the entries of a map are no key and value"
+    ):
+        _map_of(*({"number": number, **INT32} for number in numbers))
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_map_whose_key_or_value_is_repeated_is_refused(part: int) -> None:
+    entries: list[dict[str, Any]] = [{"number": 1, **INT32}, {"number": 2, **INT32}]
+    entries[part]["label"] = FieldProto.LABEL_REPEATED
+    with pytest.raises(ConfigError, match="field m: the entries of a map are no key and value"):
+        _map_of(*entries)
+
+
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "BYTES", "MESSAGE"])
+def test_map_whose_key_has_a_type_that_no_key_has_is_refused(kind: str) -> None:
+    key: dict[str, Any] = {"number": 1, "type": getattr(FieldProto, f"TYPE_{kind}")}
+    if kind == "MESSAGE":
+        key["type_name"] = ".test.rows.Row"
+    with pytest.raises(ConfigError, match="field m: the entries of a map are no key and value"):
+        _map_of(key, {"number": 2, **INT32})
+
+
+def _map_of(*entries: dict[str, Any]) -> Protobuf:
+    """A message with a map whose entries have these fields."""
     file = new_file()
     row = file.message_type.add(name="Row")
     entry = row.nested_type.add(name="MEntry", options={"map_entry": True})
-    for number in numbers:
-        entry.field.add(name=f"f{number}", number=number, label=OPTIONAL, **INT32)
+    for number, attributes in enumerate(entries):
+        entry.field.add(**{"name": f"f{number}", "label": OPTIONAL} | attributes)
     row.field.add(name="m", number=1, label=FieldProto.LABEL_REPEATED, type_name=".test.rows.Row.MEntry")
-    made = Protobuf.from_descriptor_set(set_of(file), "test.rows.Row")
-    with pytest.raises(SerializationError, match=r"column 'm' .* does not fit Protobuf's repeated message"):
-        made.encode(pa.record_batch({"m": pa.array([[(1, 2)]], pa.map_(pa.int32(), pa.int32()))}))
+    return Protobuf.from_descriptor_set(set_of(file), "test.rows.Row")
+
+
+@pytest.mark.parametrize("what", ["package", "message", "field"])
+def test_name_without_an_end_is_refused(what: str) -> None:
+    """A long package in front of many messages took gigabytes, and so did the scopes of a package of many dots."""
+    long = "p." * 500 + "p"
+    file = new_file()
+    row = file.message_type.add(name=long if what == "message" else "Row")
+    if what == "package":
+        file.package = long
+    row.field.add(name=long if what == "field" else "f", number=1, label=OPTIONAL, type_name="Missing")
+    with pytest.raises(ConfigError, match=r"more than 1000 characters: '.*p") as caught:
+        Protobuf.from_descriptor_set(set_of(file), f"{file.package}.{row.name}")
+    assert len(str(caught.value)) < 300
+
+
+def test_too_many_types_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protobuf_schema, "_MOST_TYPES", 9)
+    file = new_file()
+    for number in range(10):
+        file.message_type.add(name=f"M{number}")
+    with pytest.raises(ConfigError, match="more than 9 messages and enums"):
+        Protobuf.from_descriptor_set(set_of(file), "test.rows.M0")
+
+
+def test_fields_share_the_symbols_of_their_enum() -> None:
+    """Without it, thousands of fields of an enum of thousands of symbols took minutes and gigabytes."""
+    file = new_file()
+    enum = file.enum_type.add(name="E")
+    enum.value.add(name="A", number=0)
+    row = file.message_type.add(name="Row")
+    for number in (1, 2):
+        row.field.add(name=f"f{number}", number=number, label=OPTIONAL, type_name=".test.rows.E")
+    parts = compile_objects(parse(set_of(file), "test.rows.Row"))
+    first, second = (part for part in parts if part.kind == "enum")
+    assert first.symbols is second.symbols
 
 
 def test_files_that_import_each_other_end() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafkabuf.errors import SerializationError
-from kafkabuf.formats.avro_schema import PRIMITIVES
+from kafkabuf.formats.avro_schema import LONGEST_NAME, PRIMITIVES
 
 # A reader of the type on the left reads what was written as a type on the right.
 _PROMOTIONS = {
@@ -22,6 +22,7 @@ _PROMOTIONS = {
 }
 _NAMED = {"record", "error", "enum", "fixed"}
 _ROOT = "the value"
+_MOST_COMPARISONS = 50_000  # each union in a union's branches multiplies them
 
 Texts = tuple[Sequence[str], str]
 """The texts of the schemas that a schema refers to, in order, and its own text."""
@@ -29,7 +30,10 @@ Texts = tuple[Sequence[str], str]
 
 def reasons(reader: Texts, writer: Texts) -> list[str]:
     """Why the reader's schema cannot read what the writer's writes; empty if it can. Raises SerializationError."""
-    return _Comparison(_Names(reader), _Names(writer)).run()
+    try:
+        return _Comparison(_Names(reader), _Names(writer)).run()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SerializationError(f"a schema is not a valid Avro schema: {type(error).__name__}: {error}") from None
 
 
 class _Names:
@@ -37,12 +41,9 @@ class _Names:
 
     def __init__(self, texts: Texts) -> None:
         self.types: dict[str, dict[str, Any]] = {}
-        try:
-            for text in texts[0]:
-                self._resolved(json.loads(text), "")
-            self.root = self._resolved(json.loads(texts[1]), "")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise SerializationError(f"a schema is not a valid Avro schema: {type(error).__name__}: {error}") from None
+        for text in texts[0]:
+            self._resolved(json.loads(text), "")
+        self.root = self._resolved(json.loads(texts[1]), "")
 
     def _resolved(self, node: Any, namespace: str) -> Any:
         """The schema with full names: a primitive's or a named type's name, a list for a union, else a dict."""
@@ -60,6 +61,8 @@ class _Names:
 
     def _named(self, node: dict[str, Any], kind: str, namespace: str) -> str:
         name = _full(node["name"], node.get("namespace", namespace))
+        if len(name) > LONGEST_NAME:
+            raise SerializationError(f"an Avro schema has a name of more than {LONGEST_NAME} characters: {name:.100}")
         inner = name.rpartition(".")[0]
         aliases = {_full(alias, inner) for alias in node.get("aliases", ())}
         named: dict[str, Any] = {"type": "record" if kind == "error" else kind, "name": name, "aliases": aliases}
@@ -90,11 +93,18 @@ class _Comparison:
         self._reader = reader
         self._writer = writer
         self._compared: set[tuple[str, str]] = set()  # pairs of records: a type may contain itself
+        self._left = _MOST_COMPARISONS
 
     def run(self) -> list[str]:
         return self._compare(self._reader.root, self._writer.root, _ROOT)
 
     def _compare(self, reader: Any, writer: Any, path: str) -> list[str]:
+        self._left -= 1
+        if self._left < 0:
+            raise SerializationError(
+                f"two Avro schemas take more than {_MOST_COMPARISONS} comparisons: set latest.compatibility.strict or "
+                "id.compatibility.strict to false, or give no schema"
+            )
         if isinstance(writer, list):  # whichever branch was written
             return [reason for branch in writer for reason in self._compare(reader, branch, path)]
         if isinstance(reader, list):
@@ -127,7 +137,8 @@ class _Comparison:
         return self._compare_names(reader, writer, path) + (sizes if different else [])
 
     def _compare_enum(self, reader: Any, writer: Any, path: str) -> list[str]:
-        missing = [symbol for symbol in writer["symbols"] if symbol not in reader["symbols"]]
+        known = set(reader["symbols"])
+        missing = [symbol for symbol in writer["symbols"] if symbol not in known]
         unread = [f"{path}: the reader's enum lacks the symbols {', '.join(missing)}"]
         return self._compare_names(reader, writer, path) + (unread if missing and reader["default"] is None else [])
 

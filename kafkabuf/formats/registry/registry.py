@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.config.schema_registry import FRAMINGS
-from kafkabuf.errors import ConfigError, SchemaRegistryError, SerializationError
+from kafkabuf.errors import ConfigError, SchemaRegistryError, SerializationError, printable
 from kafkabuf.formats.registry import avro_compatibility, framing
 from kafkabuf.formats.registry.cache import ResponseCache
 from kafkabuf.formats.registry.closing import Closing
@@ -292,7 +292,7 @@ class SchemaRegistry:
         if reasons:
             raise SerializationError(
                 f"the schema {used.id} of {subject} in the registry cannot read what the given schema writes: "
-                f"{'; '.join(reasons)}: change the given schema, or set latest.compatibility.strict or "
+                f"{printable('; '.join(reasons))}: change the given schema, or set latest.compatibility.strict or "
                 "id.compatibility.strict to false"
             )
 
