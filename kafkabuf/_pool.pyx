@@ -59,6 +59,13 @@ def _new_arena(total):
     return cython.view.array(shape=(total,), itemsize=1, format="B")
 
 
+cdef int call(hook, tuple arguments=()) except -1:
+    # A hook may go between a look at the pool's field and the call: `forget_hooks` runs in another thread.
+    if hook is not None:
+        hook(*arguments)
+    return 0
+
+
 @cython.final
 @cython.no_gc_clear     # the arena must outlive every slab; the collector breaks a cycle at another object
 cdef class BufferPool:
@@ -270,8 +277,7 @@ cdef class BufferPool:
     cdef int wait_turn(self, Waiter* me, object wake, object timeout) except -1:
         cdef double seconds
         try:
-            if self.on_exhausted is not None:
-                self.on_exhausted()
+            call(self.on_exhausted)
             started = self.clock.monotonic()
             self.clock.wait(wake, timeout)
             self.leave(me)
@@ -279,8 +285,7 @@ cdef class BufferPool:
             kb_spin_lock(&self.lock)
             self.wait_time_total += seconds
             kb_spin_unlock(&self.lock)
-            if self.on_wait is not None:
-                self.on_wait(seconds)
+            call(self.on_wait, (seconds,))
         except BaseException:       # KeyboardInterrupt during the wait, or an error of a hook
             self.leave(me)
             if me.slab >= 0:
@@ -308,11 +313,11 @@ cdef class BufferPool:
 
     def why(self, batch=None):
         """Why no memory, or not the memory of `batch`, comes back: the end of an error text."""
-        return "" if self.on_why is None else self.on_why(batch)
+        hook = self.on_why
+        return "" if hook is None else hook(batch)
 
     cdef object no_memory(self, str text):
-        if self.on_failure is not None:
-            self.on_failure()
+        call(self.on_failure)
         return BufferExhaustedError(text)
 
     # ---- for Python
@@ -354,6 +359,15 @@ cdef class BufferPool:
         self.first_waiter = NULL
         self.waiting = 0
         self.closed = self.disowned = True
+
+    def forget_hooks(self):
+        """Call no hook any more: the Sender has ended.
+
+        The hooks lead to the Sender, and its settings to the user's callbacks and serializers. A RecordFuture, into
+        which the garbage collector does not look, holds the pool. It would keep an object of the user for ever that has
+        futures, and whose method a setting knows.
+        """
+        self.on_wait = self.on_exhausted = self.on_failure = self.on_why = None
 
     @property
     def free_bytes(self):

@@ -77,7 +77,7 @@ cdef class Batch:
     cdef list thunks                        # callback, RecordFuture, callback, ...; None before the batch is opened,
     #                                         and after its end
     cdef list opaques                       # by record, up to the last that has one; None without on_acknowledged
-    cdef object on_acknowledged             # callable(BatchOutcome), or None; the accumulator sets it
+    cdef object on_acknowledged             # callable(BatchOutcome); the accumulator sets it. None after the end
     cdef list sleepers                      # (lock, RecordFuture or None); the end calls lock.release(); or None
     cdef public object error_watcher        # its seen(batch) is called when the user reads the error; or None
 

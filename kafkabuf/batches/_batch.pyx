@@ -295,6 +295,9 @@ cdef class Batch:
             if self.on_acknowledged is not None and self.builder.count and not self.pool.disowned:
                 self.tell(opaques)
         finally:
+            # The garbage collector does not look into a RecordFuture. It would never free an object that has futures,
+            # and whose method an ended batch still knows.
+            self.on_acknowledged = None
             self.end()
         return 0
 

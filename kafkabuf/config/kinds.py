@@ -168,7 +168,7 @@ def _either(choices: tuple[str, ...]) -> str:
 
 
 def _is_blank(value: Any) -> bool:
-    return isinstance(value, str) and not value.strip()
+    return isinstance(value, str | bytes | bytearray) and not value.strip()
 
 
 def _text(value: Any) -> str:

@@ -99,6 +99,7 @@ class Running:
                 self.accumulator.start_compression_thread(f"{self.thread.name}-compression")
                 self.sender.run()
         finally:
+            self.accumulator.pool.forget_hooks()
             _running.discard(self)
             self._ended.set()
             if self.accumulator.pool.disowned:

@@ -9,7 +9,7 @@ import traceback
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkabuf.config import ProducerConfig, refused
@@ -259,6 +259,7 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6))
+@example({"schema_registry_bearer_auth_client_id": b""})
 def test_strange_value_is_refused_or_survives_a_round_trip(settings: dict[str, Any]) -> None:
     with contextlib.suppress(ConfigError):
         found = ProducerConfig.from_mapping({"bootstrap_servers": "h:1"} | settings)

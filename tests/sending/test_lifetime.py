@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -91,6 +93,45 @@ def test_collecting_a_producer_does_not_wait_for_its_broker(stuck: KafkaProducer
     assert not future.done()
     running.stop(0)
     assert isinstance(future.exception(0), ClosedError)
+
+
+class Owner:
+    """An object of the user's that has a producer and futures, and whose methods the producer knows."""
+
+    producer: KafkaProducer[Any, Any]
+    futures: list[Any]
+
+    def on_acknowledged(self, outcome: object) -> None:
+        pass
+
+    def serialize(self, value: bytes) -> bytes:
+        return value
+
+    def on_outcome(self, *outcome: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("setting", "argument"),
+    [("on_acknowledged", None), ("value_serializer", None), (None, "callback"), ("on_acknowledged", "opaque")],
+)
+@pytest.mark.parametrize("timeout", [None, 0])
+def test_object_that_knows_a_closed_producer_and_is_known_to_it_is_collected(
+    cluster: EmbeddedCluster, setting: str | None, argument: str | None, timeout: float | None
+) -> None:
+    owner = Owner()
+    known = {"on_acknowledged": owner.on_acknowledged, "value_serializer": owner.serialize}
+    given = {"callback": owner.on_outcome, "opaque": owner}
+    settings: dict[str, Any] = {setting: known[setting]} if setting else {}
+    more: dict[str, Any] = {argument: given[argument]} if argument else {}
+    owner.producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings)
+    owner.futures = [owner.producer.send("t", b"v", **more) for _ in range(10)]
+    owner.producer.close(timeout)
+    there, futures = weakref.ref(owner), owner.futures[:1]
+    del owner, known, given, settings, more
+    gc.collect()
+    assert there() is None
+    assert futures[0].done()
 
 
 @pytest.mark.parametrize("timeout", [-1, -0.001, float("nan")])

@@ -61,6 +61,7 @@ class VirtualRunning(Running):
                 self.over = not self.sender.step()
             if self.over:
                 self.sender._end()
+                self.accumulator.pool.forget_hooks()
             elif self._lingers:
                 self._world.fail(f"the Sender sleeps although it is closing and all its work is done: {self}")
         finally:

@@ -123,6 +123,8 @@ class World:
             hole.close()
         self.loop.do(self.cluster.stop)
         self.loop.close()
+        # Futures keep their pool, and the pool this world's clock, where the garbage collector does not look.
+        self.running.clear()
 
     def note(self, event: str) -> None:
         """Add an event to the history, and count it under its first word."""
