@@ -112,8 +112,8 @@ def test_topic_that_the_disk_refuses_at_any_step_leaves_nothing(tmp_path: Path, 
                 break
             assert answered == STORAGE_ERROR
             assert present(cluster, tmp_path) == before
-        # A folder and a file for each copy, and the journal, at least.
-        assert granted > 6
+        # A file for each copy, at least.
+        assert granted >= 3
         after = present(cluster, tmp_path)
         assert after != before
         _forget(cluster)
@@ -166,7 +166,7 @@ def test_topic_for_which_descriptors_are_missing_leaves_nothing(tmp_path: Path, 
             for filler in fillers:
                 os.close(filler)
         assert answered == 0
-        assert refused > 3
+        assert refused >= 3
 
 
 # ---- appends

@@ -8,6 +8,7 @@ effect (memory.py). Placement chooses the nodes of new partitions. The controlle
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
@@ -210,12 +211,14 @@ class Catalogue:
         """Deletes a topic with its records, in steps. The leaders answer the parked requests with an error."""
         topic = self.topic(name)
         _check_own(topic)
+        # The states of its partitions count no more.
         self._memory.forget_topic(topic)
         del self.topics[topic.name], self._by_id[topic.topic_id]
         topic.deleted = True
         for partition in topic.partitions:
             for copy in partition.copies.values():
                 copy.forget()
+            self._memory.forget_partition(partition)
             yield
         yield from self._logs.deleting(topic.name)
         yield from self._groups.forget_topic(topic.name)
@@ -277,13 +280,30 @@ class Catalogue:
                 yield
             topic.partitions = before + [partition for partition in partitions if partition.index >= len(before)]
             self._memory.keep_topic(topic)
-        except BaseException:
+        except BaseException as error:
             topic.partitions = before
-            self._memory.forget_partitions(partitions)
-            for partition in partitions:
-                for node_id in partition.copies:
-                    self._logs.discard(node_id, topic.name, partition.index)
+            undoing = self._undo(partitions)
+            if isinstance(error, GeneratorExit):  # the cluster stops
+                finish(undoing)
+            else:
+                yield from undoing
             raise
+
+    def _undo(self, partitions: list[Partition]) -> Work[None]:
+        """Deletes the logs and the states of partitions that no topic has, even if the cluster stops meanwhile."""
+        left = deque(partitions)
+        try:
+            while left:
+                self._discard(left.popleft())
+                yield
+        finally:
+            for partition in left:
+                self._discard(partition)
+
+    def _discard(self, partition: Partition) -> None:
+        self._memory.forget_partition(partition)
+        for node_id in partition.copies:
+            self._logs.discard(node_id, partition.topic.name, partition.index)
 
     def _introduce(self, partitions: list[Partition]) -> Work[None]:
         for partition in partitions:

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -151,21 +151,23 @@ class ClusterMemory:
 
     def keep_partition(self, partition: Partition, state: PartitionState) -> None:
         """Call this before the state takes effect: a copy that has left the ISR must not lead after a restart."""
-        self._put(("partition", partition.topic.name, partition.index), astuple(state))
+        self._put(("partition", partition.topic.name, partition.index), (state.leader, state.epoch, state.isr))
 
     def forget_topic(self, topic: Topic) -> None:
-        """The topic is gone as soon as the journal has forgotten it. The states of its partitions then count no
-        more."""
+        """The topic is gone as soon as the journal has forgotten it."""
         self._put(("topic", topic.name), None)
-        self.forget_partitions(topic.partitions)
 
-    def forget_partitions(self, partitions: Sequence[Partition]) -> None:
-        """Forgets the states of partitions that the journal does not count."""
+    def forget_partition(self, partition: Partition) -> None:
+        """Forgets the state of a partition that no topic of the journal has."""
         try:
-            for partition in partitions:
-                self._put(("partition", partition.topic.name, partition.index), None)
+            self._put(("partition", partition.topic.name, partition.index), None)
         except KafkaStorageError as error:
-            log.error("the journal keeps states of partitions that do not exist: %s", error)
+            log.error(
+                "the journal keeps the state of %s-%d, which does not exist: %s",
+                partition.topic.name,
+                partition.index,
+                error,
+            )
 
     # ---- settings, groups, transactions, producers, ACLs
 

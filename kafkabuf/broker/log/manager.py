@@ -74,8 +74,10 @@ class LogManager:
         self._lock: int | None = None
         # Flushes full segments. Its thread starts with the first of them.
         self._flusher = ThreadPoolExecutor(1, "kafkabuf-flusher")
-        # The content of each checkpoint file.
-        self._checkpoints: dict[Path, Offsets] = {}
+        # The content of each checkpoint file, by its node and name.
+        self._checkpoints: dict[tuple[int, str], Offsets] = {}
+        # The deleted logs that the checkpoint files may still have, of each node.
+        self._gone: dict[int, set[tuple[str, int]]] = {}
 
     def start(self) -> None:
         """Locks the data folder. Raises KafkaStorageError if the disk refuses, or another cluster uses the folder."""
@@ -126,9 +128,13 @@ class LogManager:
         folder = self._folder(node) / f"{topic}-{partition}"
         if (found := kind(folder)) is not None:
             log.warning("%s is %s of no topic: it is kept as %s", folder, found, set_aside(folder).name)
-        for name in _CHECKPOINTS:
-            if (topic, partition) in self._read(self._folder(node) / name):
-                self._write(node, name, {}, {(topic, partition)})
+        where, gone = (topic, partition), self._gone.setdefault(node, set())
+        if any(where in self._read(node, name) for name in _CHECKPOINTS):
+            # With all others that are gone: else each of thousands of new logs writes the files.
+            gone.add(where)
+            for name in _CHECKPOINTS:
+                self._write(node, name, {}, gone)
+        gone.discard(where)
 
     def discard(self, node: int, topic: str, partition: int) -> None:
         """Deletes a log. A folder that the disk does not delete stays, if possible under a name that no log has, and
@@ -137,6 +143,8 @@ class LogManager:
         if key in self._logs:
             self.cleaner.forget(key)
             partition_log = self._logs.pop(key)
+            if self.data_dir is not None:
+                self._gone.setdefault(node, set()).add((topic, partition))
             self._by_topic[topic].pop(key)
             if not self._by_topic[topic]:
                 del self._by_topic[topic]
@@ -157,27 +165,28 @@ class LogManager:
             return PartitionLog(config, clock=clock)
         folder, where = self._folder(node), (topic, partition)
         path = folder / f"{topic}-{partition}"
-        if (found := kind(path)) not in (None, "a folder"):
+        # Nothing lies in the place of a new log.
+        if (found := None if new else kind(path)) not in (None, "a folder"):
             log.warning("%s is %s: it is kept as %s, and the log begins anew", path, found, set_aside(path).name)
         elif found is None and not new:
             log.warning("%s is missing: the log begins anew, without the records that were there", path)
         known = found == "a folder"
-        recovery_point = self._read(folder / RECOVERY_POINTS).get(where, 0)
+        recovery_point = self._read(node, RECOVERY_POINTS).get(where, 0)
         try:
             segments = FileSegments(path, recovery_point, clock, self._flusher)
-            return self._opened(segments, config, folder, where)
+            return self._opened(segments, config, node, where)
         except BaseException:
             if not known:
                 self._remove(path)
             raise
 
-    def _opened(self, segments: FileSegments, config: LogConfig, folder: Path, where: tuple[str, int]) -> PartitionLog:
+    def _opened(self, segments: FileSegments, config: LogConfig, node: int, where: tuple[str, int]) -> PartitionLog:
         try:
             opened = PartitionLog(config, segments, self._timer.clock)
-            start = self._read(folder / LOG_STARTS).get(where, 0)
+            start = self._read(node, LOG_STARTS).get(where, 0)
             opened.delete_before(min(max(start, 0), opened.end_offset))
-            opened.clean_offset = min(max(self._read(folder / CLEAN_OFFSETS).get(where, 0), 0), opened.end_offset)
-            opened.replicated_offset = self._read(folder / HIGH_WATERMARKS).get(where, 0)
+            opened.clean_offset = min(max(self._read(node, CLEAN_OFFSETS).get(where, 0), 0), opened.end_offset)
+            opened.replicated_offset = self._read(node, HIGH_WATERMARKS).get(where, 0)
         except BaseException:
             segments.close_files()
             raise
@@ -220,11 +229,6 @@ class LogManager:
         for key in keys:
             self.discard(*key)
             yield
-        if self.data_dir is not None:
-            gone = {key[1:] for key in keys}
-            for node in {key[0] for key in keys}:
-                for name in _CHECKPOINTS:
-                    self._write(node, name, {}, gone)
 
     def close(self) -> None:
         """Flushes and closes every log. A log that the disk refuses to close is reported, and recovered when it is
@@ -271,31 +275,35 @@ class LogManager:
         assert self.data_dir is not None
         return self.data_dir / f"node-{node}"
 
-    def _read(self, path: Path) -> Offsets:
-        if path not in self._checkpoints:
-            offsets = self._checkpoints[path] = {}
-            for topic, partition, offset in read_checkpoint(path, 3):
+    def _read(self, node: int, name: str) -> Offsets:
+        found = self._checkpoints.get((node, name))
+        if found is None:
+            found = self._checkpoints[node, name] = {}
+            for topic, partition, offset in read_checkpoint(self._folder(node) / name, 3):
                 with suppress(ValueError):
-                    offsets[topic, int(partition)] = int(offset)
-        return self._checkpoints[path]
+                    found[topic, int(partition)] = int(offset)
+        return found
 
     def _write_checkpoints(self) -> None:
-        """Writes the offsets of every open log. The entries of other logs stay."""
+        """Writes the offsets of every open log, and no entry of a deleted log. The entries of other logs stay."""
         if self.data_dir is None:
             return
-        for node in {key[0] for key in self._logs}:
+        for node in {key[0] for key in self._logs} | self._gone.keys():
             logs = {key[1:]: partition_log for key, partition_log in self._logs.items() if key[0] == node}
+            gone = self._gone.get(node, set())
             for name, offset in _CHECKPOINTS.items():
-                self._write(node, name, {where: offset(kept) for where, kept in logs.items()})
+                self._write(node, name, {where: offset(kept) for where, kept in logs.items()}, gone)
+            # What the disk has refused to drop goes once it is in the way of a new log.
+            gone.clear()
 
-    def _write(self, node: int, name: str, offsets: Offsets, deleted: Collection[tuple[str, int]] = ()) -> None:
-        path = self._folder(node) / name
-        before = self._read(path)
+    def _write(self, node: int, name: str, offsets: Offsets, deleted: Collection[tuple[str, int]]) -> None:
+        before = self._read(node, name)
         after = {where: offset for where, offset in {**before, **offsets}.items() if where not in deleted}
         if after == before:
             return
+        path = self._folder(node) / name
         try:
             write_checkpoint(path, [(topic, partition, offset) for (topic, partition), offset in after.items()])
-            self._checkpoints[path] = after
+            self._checkpoints[node, name] = after
         except KafkaStorageError as error:
             log.error("%s", error)

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -170,6 +170,18 @@ def sync_path(path: Path) -> None:
 # ---- folders
 
 
+def make_folder(folder: Path) -> bool:
+    """Makes a folder, unless it is there. Returns whether it was made: then it is empty."""
+    with on_disk("open", folder):
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if not folder.is_dir():
+                raise
+            return False
+    return True
+
+
 def entries(folder: Path) -> list[os.DirEntry[str]]:
     """What lies in a folder, in the order of names; empty if there is no such folder."""
     with on_disk("read", folder):
@@ -198,10 +210,15 @@ def _rename(path: Path, suffix: str) -> Path:
     return renamed
 
 
-def remove_folder(folder: Path) -> None:
-    """Removes a folder with its contents. Removes a link in it, never what the link names."""
+def remove_folder(folder: Path, files: Collection[str] = ()) -> None:
+    """Removes a folder with its contents. Removes a link in it, never what the link names. `files` are names of files
+    that it may have: a folder without others need not be listed, which takes longer than all the rest."""
     with on_disk("delete", folder):
         try:
+            if files and is_folder(folder):
+                for name in files:
+                    with suppress(OSError):
+                        os.unlink(f"{folder}/{name}")
             # An empty folder goes even where the process has no descriptor left to list it.
             folder.rmdir()
         except FileNotFoundError:

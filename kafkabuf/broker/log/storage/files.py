@@ -26,6 +26,7 @@ from kafkabuf.broker.log.storage.checkpoint import read_numbers, write_checkpoin
 from kafkabuf.broker.log.storage.disk import (
     append_whole,
     entries,
+    make_folder,
     mark_deleted,
     on_disk,
     read_file,
@@ -73,16 +74,27 @@ class FileSegments:
         self._age = Age()
         # Counts the truncations of the log.
         self._truncations = 0
-        with on_disk("open", folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            finish_swaps(folder)
+        # Epochs that are not written yet.
+        self._late_epochs: list[tuple[int, int]] | None = None
+        # Nothing is read from an empty folder: a request may make thousands.
+        self._empty = make_folder(folder)
+        self._recovery_point, self._epochs = 0, list[tuple[int, int]]()
         try:
-            self._open(self._tidy() or [0], recovery_point)
-            self._recovery_point = min(recovery_point, self.end_offset)
-            self._epochs = [entry for entry in read_numbers(folder / EPOCHS) if entry[1] <= self.end_offset]
+            if self._empty:
+                self._segments.append(self._new(0))
+            else:
+                self._read(recovery_point)
         except BaseException:
             self.close_files()
             raise
+
+    def _read(self, recovery_point: int) -> None:
+        """Takes over what the folder has."""
+        with on_disk("open", self.folder):
+            finish_swaps(self.folder)
+        self._open(self._tidy() or [0], recovery_point)
+        self._recovery_point = min(recovery_point, self.end_offset)
+        self._epochs = [entry for entry in read_numbers(self.folder / EPOCHS) if entry[1] <= self.end_offset]
 
     def _tidy(self) -> list[int]:
         """Deletes what a crash has left, and sets aside what has the name of a file of ours but is no file. Returns the
@@ -166,6 +178,8 @@ class FileSegments:
             self._flushing.append((self._flusher.submit(last.flush, indexes=True), self.end_offset))
 
     def append(self, batch: StoredBatch) -> None:
+        if self._late_epochs is not None:
+            self._write_epochs(self._late_epochs)
         self._segments[-1].append(batch)
 
     # ---- cleaning
@@ -300,6 +314,9 @@ class FileSegments:
         write_whole(self.folder / f"{file_name(self.end_offset)}.snapshot", encode_snapshot(producers))
 
     def producers(self) -> tuple[int, ProducerStates]:
+        if self._empty:
+            self._empty = False
+            return self.start_offset, ProducerStates()
         self._unwritten.clear()
         start, states = self._latest_snapshot()
         for segment in self._segments:
@@ -343,7 +360,15 @@ class FileSegments:
         return self._epochs
 
     def save_epochs(self, entries: list[tuple[int, int]]) -> None:
-        """Writes the checkpoint. If the disk refuses, the log derives the epochs from the batches when it is opened."""
+        """Writes the checkpoint. An epoch without a batch waits for its first: without one, the next epoch takes its
+        place. So a partition that nobody writes to has no such file."""
+        self._late_epochs = entries if entries and entries[-1][1] >= self.end_offset else None
+        if self._late_epochs is None:
+            self._write_epochs(entries)
+
+    def _write_epochs(self, entries: list[tuple[int, int]]) -> None:
+        """If the disk refuses, the log derives the epochs from the batches when it is opened."""
+        self._late_epochs = None
         try:
             write_checkpoint(self.folder / EPOCHS, entries)
         except KafkaStorageError as error:
@@ -378,7 +403,8 @@ class FileSegments:
     def delete(self) -> None:
         """Deletes the folder. It is renamed first: a crash in between leaves a name that no log has."""
         self.close_files()
-        remove_folder(mark_deleted(self.folder))
+        logs = [segment.path.name for segment in self._segments]
+        remove_folder(mark_deleted(self.folder), (*logs, EPOCHS))
 
 
 def _delete(path: Path) -> None:

@@ -22,6 +22,7 @@ log = logging.getLogger("kafkabuf.broker")
 Key = tuple[str | int, ...]
 _VERSION = 1
 _HEAD = f'["kafkabuf", {_VERSION}]\n'.encode()
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 # The journal never writes the file anew for fewer outdated lines.
 _MIN_OUTDATED = 1000
 
@@ -125,4 +126,4 @@ class Journal:
 
 
 def _encode(key: Key, value: Any) -> bytes:
-    return json.dumps([key, value], separators=(",", ":")).encode() + b"\n"
+    return _ENCODER.encode([key, value]).encode() + b"\n"
