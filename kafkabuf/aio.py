@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, overload
+from uuid import UUID
 
 from kafkabuf._aio_core import TURN, LoopCore, MustWait
 from kafkabuf._aio_futures import AIORecordFuture, BatchEnds
@@ -464,6 +465,10 @@ class AIOKafkaProducer(Generic[K, V]):
     async def partitions_for(self, topic: str) -> TopicInfo:
         """The topic's partitions and their leaders. Fetches metadata if necessary, for up to `max.block.ms`."""
         return await self._in_thread(KafkaProducer.partitions_for, topic)
+
+    async def client_instance_id(self, timeout: float) -> UUID:
+        """The id of the producer in the metrics of the cluster's operator: KafkaProducer.client_instance_id()."""
+        return await self._in_thread(KafkaProducer.client_instance_id, timeout)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send all records buffered now and wait until each has an outcome. Raises TimeoutError after `timeout` s."""

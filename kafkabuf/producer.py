@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
+from uuid import UUID
 
 from kafkabuf._buffers import Headers, K, V
 from kafkabuf._pool import BufferPool
@@ -139,8 +140,9 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
         accumulator.shortcut = shortcut_of(self._sender)
         self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)
-        if self.config.enable_metrics_push:
-            client.telemetry = telemetry_of(self.config, clock, client, self._metrics)
+        pushes = self.config.enable_metrics_push
+        client.telemetry = telemetry_of(self.config, clock, client, self._metrics) if pushes else None
+        self._telemetry = client.telemetry
         self._running = self._runner(accumulator)
         self._thread = self._running.thread
         # Last: from here on other threads of a forked child may send.
@@ -517,6 +519,19 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def client_instance_id(self, timeout: float) -> UUID:
+        """The id under which the cluster's operator finds this producer's metrics (KafkaProducer.clientInstanceId).
+
+        A broker that takes metrics of clients (KIP-714) gives it. Raises IllegalStateError if `enable.metrics.push` is
+        false or the brokers refuse the producer, TimeoutError if there is no id within `timeout` seconds, ValueError
+        for a negative time-out, and ClosedError. A callback gets the id only if it is known.
+        """
+        self.check_open()
+        _check_timeout(timeout)
+        if self._telemetry is None:
+            raise IllegalStateError("the producer pushes no metrics: set enable.metrics.push to true")
+        return self._telemetry.instance_id(0 if self._in_sender_thread() else timeout)
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """The present metrics as {group: {name: value}}, under Java's names: see metrics.py. Computed when called."""

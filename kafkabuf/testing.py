@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from uuid import UUID
 
 from kafkabuf._pool import BufferPool
 from kafkabuf.append._producer import ProducerCore
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 # test never completes a record.
 _SETTINGS = {"bootstrap_servers": "mock:9092", "batch_size": 0, "buffer_memory": 8 << 20, "max_block_ms": 0}
 _LEADER = 1
+_INSTANCE_ID = UUID(int=3)
 
 
 def assert_messages(
@@ -198,6 +200,10 @@ class MockProducer(ProducerCore):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def client_instance_id(self, timeout: float) -> UUID:
+        self._check_usable()
+        return _INSTANCE_ID
 
     def metrics(self) -> dict[str, dict[str, float]]:
         return {}

@@ -253,6 +253,8 @@ class NetworkClient(ClientCore):
         """Close every connection. Completes every request in flight with ClosedError and returns the completions."""
         error = ClosedError("the producer was closed before the response came")
         self._failures.log_left_out()
+        if self.telemetry is not None:
+            self.telemetry.closed()
         for decoding in self._decoding:
             self._complete(decoding.node, decoding.entry, None, error)
         self._decoding.clear()

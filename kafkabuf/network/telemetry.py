@@ -7,12 +7,21 @@ Thread: the Sender's.
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 from kafkabuf.clock import Clock
-from kafkabuf.errors import KafkaError, UnsupportedVersionError
+from kafkabuf.errors import (
+    ClosedError,
+    IllegalStateError,
+    KafkaError,
+    TimeoutError,
+    UnsupportedVersionError,
+    error_for_code,
+)
 from kafkabuf.network import otlp
 from kafkabuf.network._request import Completion
 from kafkabuf.network.background import BackgroundCall
@@ -94,7 +103,10 @@ class Telemetry:
         self._random = random
         self._start_ns = self._since_ns = clock.time_ms() * 1_000_000
         self._subscription: Subscription | None = None  # None: ask for it
-        self._instance_id: Any = None
+        self._instance_id: UUID | None = None
+        self._decided = threading.Event()  # the id is known, or never will be
+        self._last_error = "no connected broker takes metrics of clients"
+        self._ended = False
         self._due = 0.0
         self._under_way = False
         self._payload: BackgroundCall[Payload] | None = None
@@ -131,6 +143,7 @@ class Telemetry:
         """The producer closes: push a last time. Returns whether close() should wait for the end of the push."""
         if self._end_by is None:
             self._end_by = now
+            self._decided.set()
             node = self._node(now)
             if self._subscription is not None and node is not None:
                 self._end_by = now + LONGEST_END
@@ -138,6 +151,26 @@ class Telemetry:
                 self._push_last(node, self._subscription)
                 self._network.check_by(self._end_by)
         return now < self._end_by
+
+    def closed(self) -> None:
+        """The client was closed: nobody waits for the id any more."""
+        self._end_by = 0.0 if self._end_by is None else self._end_by
+        self._decided.set()
+
+    def instance_id(self, timeout: float) -> UUID:
+        """Any thread: the id that a broker has given to this client. Waits for it for `timeout` seconds.
+
+        Raises TimeoutError with the last error, IllegalStateError if the brokers have refused the client, and
+        ClosedError if the producer closes meanwhile.
+        """
+        self._decided.wait(min(timeout, threading.TIMEOUT_MAX))
+        if self._instance_id is not None:
+            return self._instance_id
+        if self._end_by is not None:
+            raise ClosedError("the producer was closed before a broker gave it a client instance id")
+        if self._ended:
+            raise IllegalStateError(f"the brokers have given no client instance id: {self._last_error}")
+        raise TimeoutError(f"no broker has given a client instance id within {timeout:g} s: {self._last_error}")
 
     # ---- internals -------------------------------------------------------------------------------------------------
 
@@ -181,6 +214,7 @@ class Telemetry:
             self._stop("the broker gave no client instance id")
             return
         self._instance_id = response.client_instance_id
+        self._decided.set()
         subscription = _subscription(response)
         if self._subscription is None and not subscription.delta:
             self._sums.clear()
@@ -250,6 +284,7 @@ class Telemetry:
         """Ask for the subscription again, at a time that depends on the error, or never."""
         interval = DEFAULT_INTERVAL if self._subscription is None else self._subscription.interval
         self._subscription = None
+        self._last_error = str(error) if error is not None else str(error_for_code(error_code))
         if error is not None and not isinstance(error, UnsupportedVersionError):
             self._wait(DEFAULT_INTERVAL)
         elif error_code in (_UNKNOWN_SUBSCRIPTION_ID, _UNSUPPORTED_COMPRESSION):
@@ -257,7 +292,7 @@ class Telemetry:
         elif error_code in _TRY_LATER:
             self._wait(max(interval, SHORTEST_RETRY))
         else:
-            self._stop(f"the broker answered with the error {error_code or error}")
+            self._stop(self._last_error)
 
     def _wait(self, seconds: float) -> None:
         self._under_way = False
@@ -266,6 +301,8 @@ class Telemetry:
 
     def _stop(self, why: str) -> None:
         log.debug("telemetry ends: %s", why)
+        self._last_error, self._ended = why, True
+        self._decided.set()
         self._under_way = False
         self._due = NEVER
 

@@ -6,6 +6,7 @@ import contextlib
 import time
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ import cramjam
 import pytest
 
 from kafkabuf import KafkaProducer
+from kafkabuf.errors import ClosedError, IllegalStateError, TimeoutError
 from kafkabuf.network import otlp, telemetry
 from kafkabuf.network.telemetry import Telemetry
 from kafkabuf.protocol import messages
@@ -288,11 +290,12 @@ class Subscribed(FakeBroker):
     def __init__(self) -> None:
         super().__init__(versions=VERSIONS)
         self.pushes: list[Any] = []
+        self.answers: dict[str, Any] = {}
         self.asked = 0
 
     def handle(self, request: Received) -> bool:
         if request.header.api_key == GET:
-            request.reply_entity(**{**SUBSCRIPTION, "push_interval": 600_000})
+            request.reply_entity(**{**SUBSCRIPTION, "push_interval": 600_000, **self.answers})
             self.asked += 1
             return True
         if request.header.api_key == PUSH:
@@ -342,6 +345,51 @@ def test_broker_that_does_not_take_the_last_push_delays_close_by_a_second_at_mos
             assert time.monotonic() - start < longest
             assert broker.asked == asked
     broker.close()
+
+
+def test_client_instance_id_is_that_of_the_broker() -> None:
+    broker = Subscribed()
+    with contextlib.closing(broker), contextlib.closing(open_producer(broker)) as producer:
+        assert producer.client_instance_id(PATIENCE) == INSTANCE
+        assert producer.client_instance_id(0) == INSTANCE
+        with pytest.raises(ValueError, match="timeout"):
+            producer.client_instance_id(-1)
+    with pytest.raises(ClosedError):
+        producer.client_instance_id(PATIENCE)
+
+
+def test_client_instance_id_tells_why_there_is_none() -> None:
+    broker = Subscribed()
+    with contextlib.closing(broker):
+        with (
+            contextlib.closing(open_producer(broker, enable_metrics_push=False)) as producer,
+            pytest.raises(IllegalStateError, match=r"enable\.metrics\.push"),
+        ):
+            producer.client_instance_id(PATIENCE)
+        broker.answers = {"error_code": 42}
+        with (
+            contextlib.closing(open_producer(broker)) as producer,
+            pytest.raises(IllegalStateError, match="InvalidRequest"),
+        ):
+            producer.client_instance_id(PATIENCE)
+        broker.answers = {"error_code": 89}
+        with contextlib.closing(open_producer(broker)) as producer:
+            until(lambda: broker.asked == 2)
+            until(lambda: producer._telemetry._due > 1)  # type: ignore[union-attr]
+            with pytest.raises(TimeoutError, match="ThrottlingQuotaExceeded"):
+                producer.client_instance_id(0.01)
+
+
+@pytest.mark.parametrize("timeout", [None, 0])
+def test_close_ends_the_wait_for_the_client_instance_id(timeout: float | None) -> None:
+    broker = Subscribed()
+    broker.answers = {"error_code": 89}
+    with contextlib.closing(broker), ThreadPoolExecutor(1) as pool:
+        producer = open_producer(broker)
+        waiting = pool.submit(producer.client_instance_id, float("inf"))
+        until(lambda: broker.asked == 1)
+        producer.close(timeout)
+        assert isinstance(waiting.exception(PATIENCE), ClosedError)
 
 
 def test_producer_without_metrics_push_sends_none() -> None:
