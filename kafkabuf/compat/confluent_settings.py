@@ -63,7 +63,28 @@ _SAME = {
     "sasl.oauthbearer.token.endpoint.url": "sasl_oauthbearer_token_endpoint_url",
     "sasl.oauthbearer.client.id": "sasl_oauthbearer_client_credentials_client_id",
     "sasl.oauthbearer.client.secret": "sasl_oauthbearer_client_credentials_client_secret",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl_oauthbearer_client_credentials_client_id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl_oauthbearer_client_credentials_client_secret",
     "sasl.oauthbearer.scope": "sasl_oauthbearer_scope",
+    "sasl.oauthbearer.assertion.algorithm": "sasl_oauthbearer_assertion_algorithm",
+    "sasl.oauthbearer.assertion.file": "sasl_oauthbearer_assertion_file",
+    "sasl.oauthbearer.assertion.private.key.file": "sasl_oauthbearer_assertion_private_key_file",
+    "sasl.oauthbearer.assertion.private.key.passphrase": "sasl_oauthbearer_assertion_private_key_passphrase",
+    "sasl.oauthbearer.assertion.claim.aud": "sasl_oauthbearer_assertion_claim_aud",
+    "sasl.oauthbearer.assertion.claim.exp.seconds": "sasl_oauthbearer_assertion_claim_exp_seconds",
+    "sasl.oauthbearer.assertion.claim.iss": "sasl_oauthbearer_assertion_claim_iss",
+    "sasl.oauthbearer.assertion.claim.jti.include": "sasl_oauthbearer_assertion_claim_jti_include",
+    "sasl.oauthbearer.assertion.claim.nbf.seconds": "sasl_oauthbearer_assertion_claim_nbf_seconds",
+    "sasl.oauthbearer.assertion.claim.sub": "sasl_oauthbearer_assertion_claim_sub",
+    "sasl.oauthbearer.assertion.jwt.template.file": "sasl_oauthbearer_assertion_template_file",
+}
+_GRANT = "sasl.oauthbearer.grant.type"
+# librdkafka's grant types, and Java's classes for them.
+_GRANTS = {
+    "client_credentials": None,
+    "urn:ietf:params:oauth:grant-type:jwt-bearer": (
+        "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever"
+    ),
 }
 _FILES = {"ssl.certificate.location": "ssl_keystore_certificate_chain", "ssl.key.location": "ssl_keystore_key"}
 # 0 means the system's size, kafkabuf's -1.
@@ -99,6 +120,12 @@ _REFUSED = {
                                             "ssl.ca.location"),
     "enable.gapless.guarantee": (False, "kafkabuf has no such guarantee"),
     "plugin.library.paths": ("", "kafkabuf loads no plugins of librdkafka"),
+    "sasl.oauthbearer.assertion.private.key.pem": ("", "kafkabuf reads the key from a file: name it with "
+                                                   "sasl.oauthbearer.assertion.private.key.file"),
+    "sasl.oauthbearer.extensions": ("", "give the extensions with the token, as the fourth item of what oauth_cb "
+                                    "returns"),
+    "sasl.oauthbearer.metadata.authentication.type": ("none", "kafkabuf asks no metadata service of a cloud: give "
+                                                      "oauth_cb"),
     "ssl.crl.location": ("", "kafkabuf reads no revocation lists"),
     "queuing.strategy": ("fifo", "kafkabuf sends records in their order"),
 }  # fmt: skip
@@ -187,6 +214,10 @@ def _own_settings(rest: dict[str, Any]) -> dict[str, Any]:
     own |= {new: _number(name, rest.pop(name)) or -1 for name, new in _BUFFERS.items() if name in rest}
     if "connections.max.idle.ms" in rest:
         own["connections_max_idle_ms"] = _number("", rest.pop("connections.max.idle.ms")) or -1
+    if (grant := rest.pop(_GRANT, "client_credentials")) not in _GRANTS:
+        raise ConfigError(f'Invalid value "{grant}" for configuration property "{_GRANT}"')
+    if (retriever := _GRANTS[grant]) is not None:
+        own["sasl_oauthbearer_jwt_retriever_class"] = retriever
     if "ssl.cipher.suites" in rest:
         own["ssl_cipher_suites"] = str(rest.pop("ssl.cipher.suites")).replace(":", ",")
     if "ssl.endpoint.identification.algorithm" in rest:
@@ -244,10 +275,12 @@ def _translate_sizes(own: dict[str, Any]) -> None:
     own["buffer_memory"] = max(own["buffer_memory"], 4 * max(own["batch_size"], largest))
 
 
-def _provider(oauth_cb: Callable[[str], Any], argument: str) -> Callable[[], tuple[str, float]]:
-    def provide() -> tuple[str, float]:
-        token, expires_at, *_ = oauth_cb(argument)
-        return token, expires_at
+def _provider(oauth_cb: Callable[[str], Any], argument: str) -> Callable[[], tuple[Any, ...]]:
+    """`oauth_cb` returns a token, its expiry, and perhaps the principal, which nobody needs here, and extensions."""
+
+    def provide() -> tuple[Any, ...]:
+        token, expires_at, *more = oauth_cb(argument)
+        return (token, expires_at, *more[1:2])
 
     return provide
 
