@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import re
-import resource
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from bench.claim import Measurement
-from bench.measure import CPU, RATE
+from bench.measure import CPU, RATE, children_cpu_seconds
 from rigs.jars import JarsUnavailableError, java, resolve_kafka, resolve_kafka_tests, resolve_kafka_tools
 from rigs.real_kafka import KAFKA_3_9, KAFKA_4, logging
 
@@ -61,18 +60,13 @@ def producer_performance(
     command += ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(records)]
     command += ["--record-size", str(value_size), "--throughput", "-1", "--producer-props"]
     command += [f"{name}={value}" for name, value in properties.items()]
-    before = _children_cpu_seconds()
+    before = children_cpu_seconds()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    used = _children_cpu_seconds() - before
+    used = children_cpu_seconds() - before
     summary = re.search(rf"^{records} records sent, ([0-9.]+) records/sec", done.stdout, re.MULTILINE)
     if done.returncode or summary is None:
         raise RuntimeError(f"ProducerPerformance failed:\n{done.stdout}{done.stderr}")
     return {RATE.name: float(summary[1]), CPU.name: used / records * 1e6}
-
-
-def _children_cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def run(source: str, *arguments: object, jvm: tuple[str, ...] = ("-Xmx512m",)) -> Measurement:

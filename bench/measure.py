@@ -100,6 +100,12 @@ class Delivered:
         self._count = 0
 
 
+def children_cpu_seconds() -> float:
+    """Of the processes that this one started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def cpu_seconds() -> float:
     """User and system time of this process with all its threads."""
     used = resource.getrusage(resource.RUSAGE_SELF)

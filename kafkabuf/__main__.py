@@ -15,6 +15,8 @@ def main() -> None:
         command(prog_name="kafkabuf")
     except MissingExtraError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:  # while the command is imported
+        sys.exit(128 + 2)
 
 
 if __name__ == "__main__":

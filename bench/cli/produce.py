@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import clients
 from bench.claim import Case, Claim, Goal, Job, Measurement, Metric
-from bench.measure import BATCH_LARGE, CPU, LINGER_MS, RATE, arrivals, measure
+from bench.measure import BATCH_LARGE, CPU, LINGER_MS, RATE, arrivals, children_cpu_seconds, measure
 from bench.rss import MIB
 from rigs.jars import java, resolve_kafka_tools
 from rigs.real_kafka import KAFKA_4
@@ -58,14 +58,14 @@ def _run(command: Command, job: Job) -> Measurement:
     with tempfile.TemporaryDirectory() as folder, arrivals(job) as arrived:
         lines = Path(folder) / "lines.jsonl"
         _write(lines, job.amount)
-        before = _cpu_of_children()
+        before = children_cpu_seconds()
         began = time.perf_counter()
         with lines.open("rb") as source:
             subprocess.run(command(job), stdin=source, capture_output=True, check=True)
         wall = time.perf_counter() - began
         arrived.expected = job.amount
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / MIB
-    used = _cpu_of_children() - before
+    used = children_cpu_seconds() - before
     return {RATE.name: job.amount / wall, CPU.name: used / job.amount * 1e6, PEAK.name: peak}
 
 
@@ -81,11 +81,6 @@ def _write(path: Path, lines: int) -> None:
         for _ in range(whole):
             file.write(block)
         file.write(block[: rest * (len(block) // LINES_OF_A_BLOCK)])
-
-
-def _cpu_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 CLAIM = Claim(

@@ -10,6 +10,8 @@ with needs("cli", "the command kafkabuf"):
     import click
     import rich  # noqa: F401  # the subcommands need it
 
+    from kafkabuf.cli.output import SafeOutputGroup
+
 _COMMANDS = {
     "broker": "kafkabuf.cli.broker",
     "completion": "kafkabuf.cli.completion",
@@ -23,7 +25,7 @@ _COMMANDS = {
 }
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(SafeOutputGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
 

@@ -14,6 +14,8 @@ import click
 from kafkabuf.cli.delivery import Delivery, Refusals, Source, StoppedError
 from kafkabuf.cli.input_lines import LineReader
 from kafkabuf.cli.long_input import Interrupt, Show, interruptible, progress_of
+from kafkabuf.cli.output import StoppedBySignalError, file_error, naming
+from kafkabuf.cli.units import counted
 from kafkabuf.errors import KafkaError
 from kafkabuf.producer import KafkaProducer
 
@@ -56,6 +58,7 @@ class Reading(NamedTuple):
     delivery: Delivery
     interrupt: Interrupt
     show: Show
+    partitions: int
 
 
 class Send(Protocol):
@@ -76,13 +79,13 @@ class Run:
     def copy(self, inputs: Sequence[Input]) -> None:
         """Raises click.ClickException if a line or Ctrl-C ended the run, and KafkaError if Kafka did."""
         began = time.monotonic()
-        why = None
+        why, wish = None, "interrupted"
         with KafkaProducer(self.config) as producer, interruptible() as interrupt:
             delivery = Delivery(lambda records: producer.send_many(self.topic, *records.columns), self.refusals)
             try:
                 self._read(inputs, producer, delivery, interrupt)
                 delivery.settle(0)
-                why = "interrupted" if interrupt.seen else None
+                self.refusals.flush()
             except (StoppedError, click.ClickException) as error:
                 why = str(error)
                 delivery.give_up()
@@ -92,13 +95,20 @@ class Run:
                 if isinstance(error, KafkaError):
                     click.echo(self._summary(delivery, began), err=True)
                     raise
-                why = "interrupted twice"
+                wish = "interrupted twice"
+            except OSError as error:
+                why = file_error(error)
+                delivery.give_up()
             finally:
-                for source in inputs:
-                    if source.state is not None:
-                        source.state.save()
+                unsaved = _unsaved(inputs)
+                if unsaved is not None:
+                    click.echo(unsaved, err=True)
         if why is not None:
             raise click.ClickException(f"{why}; {self._summary(delivery, began)}")
+        if interrupt.seen:
+            raise StoppedBySignalError(f"{wish}; {self._summary(delivery, began)}", interrupt.number)
+        if unsaved is not None:
+            raise click.ClickException(self._summary(delivery, began))
         click.echo(self._summary(delivery, began), err=True)
 
     def _read(
@@ -115,14 +125,28 @@ class Run:
                 def show_all(nbytes: int, records: int, before: int = before) -> None:
                     show(before + nbytes, records)
 
-                self._send(self, source, Reading(producer, delivery, interrupt, show_all))
+                partitions = interrupt.cut(lambda: len(producer.partitions_for(self.topic).partitions))
+                if partitions is not None:
+                    with naming(source.file):
+                        self._send(self, source, Reading(producer, delivery, interrupt, show_all, partitions))
                 before += source.nbytes
 
     def _summary(self, delivery: Delivery, began: float) -> str:
         seconds = time.monotonic() - began
-        left_out = f", {self.refusals.count:,} {self.refusals.unit}s left out" if self.refusals.count else ""
+        left_out = f", {counted(self.refusals.count, self.refusals.unit)} left out" if self.refusals.count else ""
         rate = f" in {seconds:.1f} s ({delivery.acknowledged / max(seconds, 1e-9):,.0f}/s)"
-        return f"{delivery.acknowledged:,} records acknowledged{rate}{left_out}"
+        return f"{counted(delivery.acknowledged, 'record')} acknowledged{rate}{left_out}"
+
+
+def _unsaved(inputs: Sequence[Input]) -> str | None:
+    """Saves the states of the inputs. The text says why one cannot be saved."""
+    try:
+        for source in inputs:
+            if source.state is not None:
+                source.state.save()
+    except click.ClickException as error:
+        return str(error)
+    return None
 
 
 def line_sender(parser: Callable[[int], Parse]) -> Send:
@@ -130,7 +154,7 @@ def line_sender(parser: Callable[[int], Parse]) -> Send:
 
     def send(run: Run, source: Input, reading: Reading) -> None:
         delivery, interrupt, limit = reading.delivery, reading.interrupt, run.config.max_request_size
-        parse = parser(len(reading.producer.partitions_for(run.topic).partitions))
+        parse = parser(reading.partitions)
         idle = lambda: interrupt.whole(lambda: delivery.settle(_ALL))  # noqa: E731
         offset, count = (0, 0) if source.state is None else (source.state.offset, source.state.count)
         with source.opened() as descriptor:
@@ -154,23 +178,18 @@ def row_sender(kind: str, columns: Columns, value_format: Avro | Json | Protobuf
 
     def send(run: Run, source: Input, reading: Reading) -> None:
         producer, delivery = reading.producer, reading.delivery
-        first = 1
         done = 0 if source.state is None else source.state.count
         with open(source.file, "rb") as file:
-            for batch in reading.interrupt.watched(batches(file, kind, columns)):
-                skipped = min(max(done + 1 - first, 0), batch.num_rows)
-                first += skipped
-                batch = batch.slice(skipped)
-                if not batch.num_rows:
-                    continue
-                rows = shaped(batch)
+            for found in reading.interrupt.watched(batches(file, kind, columns)):
+                rows = found.behind(done)
+                if run.refusals.stops:
+                    rows = rows.before_refused()
                 delivery.add_rows(
-                    lambda: producer.send_arrow(rows, run.topic, value_format=value_format),  # noqa: B023  # called now
-                    first,
-                    batch.num_rows,
-                    RowsAsJson(batch),
+                    lambda: producer.send_arrow(shaped(rows.batch), run.topic, value_format=value_format),  # noqa: B023  # called now
+                    rows.numbers,
+                    RowsAsJson(rows.batch),
+                    rows.refused,
                 )
-                first += batch.num_rows
-                reading.show(0 if file.closed else file.tell(), delivery.acknowledged)
+                reading.show(0 if file.closed or not file.seekable() else file.tell(), delivery.acknowledged)
 
     return send

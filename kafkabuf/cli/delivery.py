@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 import click
 
 from kafkabuf.cli.input_records import Records, Refused
+from kafkabuf.cli.output import naming
 from kafkabuf.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -75,8 +76,7 @@ class Refusals:
     def take(self, source: Source, refused: Refused) -> None:
         """Raises StoppedError if the run ends here."""
         self.take_overlong(source, refused.line, refused.reason)
-        if self.dead_letters is not None:
-            self.dead_letters.write(refused.raw + b"\n")
+        self.spill(refused.raw + b"\n")
 
     def _note(self, place: str, reason: str) -> None:
         self.count += 1
@@ -95,11 +95,13 @@ class Refusals:
     def spill(self, piece: bytes) -> None:
         """A piece of a line that is too long to be kept."""
         if self.dead_letters is not None:
-            self.dead_letters.write(piece)
+            with naming(self.dead_letters.name):
+                self.dead_letters.write(piece)
 
     def flush(self) -> None:
         if self.dead_letters is not None:
-            self.dead_letters.flush()
+            with naming(self.dead_letters.name):
+                self.dead_letters.flush()
 
 
 class Delivery:
@@ -130,18 +132,27 @@ class Delivery:
             self._refusals.take(self.source, refused)
         self.settle(_MAX_BLOCKS)
 
-    def add_rows(self, send: Callable[[], BulkReport], first: int, rows: int, raw: Raw) -> None:
-        """Queues rows of a table. A row that does not fit its format ends the run with StoppedError."""
+    def add_rows(
+        self, send: Callable[[], BulkReport], rows: Sequence[int], raw: Raw, refused: Sequence[Refused] = ()
+    ) -> None:
+        """Queues rows of a table, by their numbers, and takes those that did not parse. A row that does not fit its
+        format ends the run with StoppedError."""
         try:
-            report = send()
+            report = send() if rows else None
         except SerializationError as error:
             self.settle(0)
             self.give_up(getattr(error, "report", None))
-            place = self.source.place("in the rows from", first)
-            raise StoppedError(f"{place} to {first + rows - 1}: {error}") from error
+            place = self.source.place("in the rows from", rows[0])
+            raise StoppedError(f"{place} to {rows[-1]}: {error}") from error
         kept = raw if self._refusals.dead_letters is not None else None
-        last = first + rows - 1
-        self._pending.append(_Pending(self.source, report, range(first, first + rows), kept, last, last))
+        if rows or refused:
+            last = max(*rows[-1:], *(each.line for each in refused), 0)
+            end = -1 if refused and self._refusals.stops else last
+            self._pending.append(_Pending(self.source, report, rows, kept, end, last))
+        if refused and self._refusals.stops:
+            self.settle(0)  # raises the error of an earlier row
+        for each in refused:
+            self._refusals.take(self.source, each)
         self.settle(_MAX_BLOCKS)
 
     def add_overlong(self, line: int, reason: str) -> None:

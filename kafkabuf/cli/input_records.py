@@ -7,12 +7,17 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from kafkabuf.cli.input_lines import Block
 
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
 # json.loads() looks at the encoding of each text, and json.dumps() makes an encoder for each value.
-_decode = json.JSONDecoder().decode
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -130,6 +135,8 @@ class JsonLines:
                 continue
             try:
                 parts.append(self._parts(line))
+            except UnicodeEncodeError:
+                records.refused.append(Refused(number, line, "UTF-8 has no half of a surrogate pair"))
             except (ValueError, RecursionError) as error:
                 records.refused.append(Refused(number, line, str(error) or "its values are nested too deeply"))
             else:
@@ -173,7 +180,7 @@ def _loaded(line: bytes) -> dict[str, Any]:
     try:
         row = _decode(line.decode())
     except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8") from None
+        raise ValueError("it is not UTF-8: iconv -f latin1 -t utf-8 converts such files") from None
     except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(row, dict):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 import click
 
-from kafkabuf.cli.input_records import Columns, compact
+from kafkabuf.cli.input_records import Columns, Refused, compact
 from kafkabuf.extras import needs
 
 with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
@@ -17,21 +19,90 @@ with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
 _ROWS = 16_384
 
 
-def batches(file: BinaryIO, kind: str, columns: Columns) -> Iterator[Any]:
-    """The RecordBatches of a file, in order and of bounded length. Raises click.ClickException for a faulty file."""
+class Rows(NamedTuple):
+    """Rows of a file with their numbers, from 1, and the rows up to the last of them that do not parse."""
+
+    batch: Any
+    numbers: Sequence[int]
+    refused: Sequence[Refused] = ()
+
+    def behind(self, done: int) -> Rows:
+        """Without the rows up to this number."""
+        first = bisect_right(self.numbers, done)
+        refused = [each for each in self.refused if each.line > done]
+        return Rows(self.batch.slice(first), self.numbers[first:], refused)
+
+    def before_refused(self) -> Rows:
+        """Up to the first row that does not parse."""
+        if not self.refused:
+            return self
+        end = bisect_right(self.numbers, self.refused[0].line)
+        return Rows(self.batch.slice(0, end), self.numbers[:end], self.refused[:1])
+
+
+def batches(file: BinaryIO, kind: str, columns: Columns) -> Iterator[Rows]:
+    """The rows of a file, in order and in bounded number. Raises click.ClickException for a faulty file."""
     try:
-        for batch in _opened(file, kind, columns):
-            for start in range(0, batch.num_rows, _ROWS):
-                yield batch.slice(start, _ROWS)
+        if kind == "csv":
+            yield from _csv(file, columns)
+            return
+        first = 1
+        for whole in _opened(file, kind):
+            for batch in _pieces(whole):
+                yield Rows(batch, range(first, first + batch.num_rows))
+                first += batch.num_rows
     except pa.ArrowException as error:
         raise click.ClickException(f"the {kind} file cannot be read: {error}") from error
 
 
-def _opened(file: BinaryIO, kind: str, columns: Columns) -> Any:
-    if kind == "csv":
-        # Key and value of a raw record are the text of the file: "007" stays "007".
-        texts = dict.fromkeys((name for name in (columns.key, columns.value) if name is not None), pa.string())
-        return csv.open_csv(file, convert_options=csv.ConvertOptions(column_types=texts))
+def _pieces(batch: Any) -> Iterator[Any]:
+    for start in range(0, batch.num_rows, _ROWS):
+        yield batch.slice(start, _ROWS)
+
+
+def _csv(file: BinaryIO, columns: Columns) -> Iterator[Rows]:
+    faulty: deque[Refused] = deque()
+    reader = _opened_csv(file, columns, faulty.append)
+    for field in reader.schema:
+        if pa.types.is_binary(field.type):
+            raise click.ClickException(f"the column {field.name!r} is not UTF-8: iconv -f latin1 -t utf-8 converts it")
+    next_row = 1
+    for whole in reader:
+        for batch in _pieces(whole):
+            numbers: list[int] = []
+            refused: list[Refused] = []
+            # The parser has left out faulty rows of this batch, and perhaps of later ones.
+            while len(numbers) < batch.num_rows:
+                if faulty and faulty[0].line == next_row:
+                    refused.append(faulty.popleft())
+                else:
+                    numbers.append(next_row)
+                next_row += 1
+            yield Rows(batch, numbers, refused)
+    if faulty:
+        yield Rows(pa.RecordBatch.from_pylist([], reader.schema), [], [*faulty])
+
+
+def _opened_csv(file: BinaryIO, columns: Columns, refuse: Callable[[Refused], object]) -> Any:
+    # Key and value of a raw record are the text of the file: "007" stays "007".
+    texts = dict.fromkeys((name for name in (columns.key, columns.value) if name is not None), pa.string())
+
+    def leave_out(row: csv.InvalidRow) -> str:
+        reason = f"it has {row.actual_columns} columns, the header has {row.expected_columns}"
+        # The header is number 1.
+        refuse(Refused(row.number - 1, row.text.encode(), reason))
+        return "skip"
+
+    return csv.open_csv(
+        file,
+        # Rows have numbers without threads only.
+        read_options=csv.ReadOptions(use_threads=False),
+        parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=leave_out),
+        convert_options=csv.ConvertOptions(column_types=texts),
+    )
+
+
+def _opened(file: BinaryIO, kind: str) -> Any:
     if kind == "parquet":
         return parquet.ParquetFile(file).iter_batches(batch_size=_ROWS)
     is_file = file.read(6) == b"ARROW1"

@@ -1,4 +1,4 @@
-"""What a command that reads a long input shows on the way, and how Ctrl-C ends it between two blocks."""
+"""What a command that reads a long input shows on the way, and how Ctrl-C or SIGTERM ends it between two blocks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ Show = Callable[[int, int], None]
 
 
 class Interrupt:
-    """Ctrl-C: the first ends the reading, as soon as what was read before has been queued. The second ends the wait for
-    acknowledgements, with KeyboardInterrupt."""
+    """Ctrl-C, or another signal that ends the command: the first ends the reading, as soon as what was read before has
+    been queued. The second ends the wait for acknowledgements, with KeyboardInterrupt. `number` is the first's; 0: none
+    has come. With `at_once` the first, too, is a KeyboardInterrupt."""
 
-    def __init__(self) -> None:
-        self.seen = False
-        self._reading = False
+    def __init__(self, *, at_once: bool = False) -> None:
+        self.number = 0
+        self._reading = at_once
+
+    @property
+    def seen(self) -> bool:
+        return self.number != 0
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        if self._reading or self.seen:
-            self.seen = True
-            raise KeyboardInterrupt
-        self.seen = True
+        again = self.seen
+        self.number = self.number or number
+        if self._reading or again:
+            raise KeyboardInterrupt(number)
 
     def watched(self, items: Iterator[Each]) -> Iterator[Each]:
         """The items up to Ctrl-C."""
@@ -41,6 +46,10 @@ class Interrupt:
                 self._reading = False
             yield item
 
+    def cut(self, wait: Callable[[], Each]) -> Each | None:
+        """A wait that a signal ends at once, with None."""
+        return next(self.watched(wait() for _ in range(1)), None)
+
     def whole(self, step: Callable[[], object]) -> None:
         """A step of the reading that Ctrl-C does not cut: it ends the reading behind it."""
         self._reading = False
@@ -51,17 +60,26 @@ class Interrupt:
 
 
 @contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    """Ctrl-C is the Interrupt's, in the main thread: no other gets signals."""
-    interrupt = Interrupt()
-    if threading.current_thread() is not threading.main_thread():
+def interruptible(*, at_once: bool = False) -> Iterator[Interrupt]:
+    """The signals that end the command are the Interrupt's, in the main thread: no other gets them."""
+    interrupt = Interrupt(at_once=at_once)
+    with handled(interrupt.handle):
         yield interrupt
-        return
-    before = signal.signal(signal.SIGINT, interrupt.handle)
+
+
+@contextmanager
+def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Ctrl-C, SIGTERM and SIGHUP call the handler, unless the command was started to ignore them, as by nohup."""
+    before = {}
     try:
-        yield interrupt
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    before[number] = signal.signal(number, handler)
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, found in before.items():
+            signal.signal(number, found)
 
 
 @contextmanager

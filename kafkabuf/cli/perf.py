@@ -19,7 +19,8 @@ from kafkabuf.cli.connection import (
     require_topic,
     servers_of,
 )
-from kafkabuf.cli.output import safe_output
+from kafkabuf.cli.long_input import interruptible
+from kafkabuf.cli.output import StoppedBySignalError, safe_output
 
 if TYPE_CHECKING:
     from kafkabuf.cli.perf_load import Load, Result, Window
@@ -87,8 +88,8 @@ def perf(
 
     The latency is from the call of send() to the acknowledgement, of every record up to 10,000 records a second, else
     of one in 256 at most. -X sets any setting of the producer. It writes to the topic of any cluster that you name, and
-    creates the topic if the cluster does so. Ctrl-C ends the load, and prints what was sent. Exit status: 0 done; 1
-    Kafka said no, a record failed, or Ctrl-C; 2 a wrong option.
+    creates the topic if the cluster does so. Ctrl-C or SIGTERM ends the load, and prints what was
+    sent. Exit status: 0 done; 1 Kafka said no, or a record failed; 2 a wrong option; 130 Ctrl-C; 143 SIGTERM.
 
     \b
     kafkabuf perf test -n 5000000 -b localhost:9092 -X linger.ms=5 -X batch.size=131072
@@ -111,11 +112,11 @@ def perf(
     config = config_of(bootstrap_servers, config_file, properties, OF_SENDING)
     load = Load(topic, values, num_records, throughput, transaction_size or 0)
     servers = servers_of(config)
-    with errors_explained(servers), safe_output():
+    with errors_explained(servers), safe_output(), interruptible(at_once=True) as interrupt:
         results = list(_results((*dict.fromkeys(clients), "kafkabuf"), config, load))
         _report(results, json_file, plot)
     if results[-1].interrupted:
-        raise click.ClickException("interrupted")
+        raise StoppedBySignalError("interrupted", interrupt.number)
     if failed := [result for result in results if result.failed]:
         first = failed[0]
         raise click.ClickException(f"{first.client}: {first.failed:,} records failed: {first.first_error}")

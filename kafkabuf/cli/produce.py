@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -19,6 +19,7 @@ from kafkabuf.cli.connection import (
     require_topic,
     servers_of,
 )
+from kafkabuf.cli.output import file_error
 
 if TYPE_CHECKING:
     from kafkabuf.cli.copying import Input
@@ -112,7 +113,8 @@ def produce(
 
     Lines are sent as they come, and end with a line feed. In jsonl blank lines are left out, and a line is parsed only
     if an option needs its columns. Ctrl-C ends the reading; what was read is sent. Exit status: 0 all lines are
-    acknowledged or left out as --on-error says; 1 a line or Kafka said no, or Ctrl-C; 2 an option or setting is wrong.
+    acknowledged or left out as --on-error says; 1 a line or Kafka said no; 2 an option or setting is wrong; 130 Ctrl-C;
+    143 SIGTERM, which ends the reading too.
 
     \b
     kafkabuf produce orders orders.jsonl --key id --bootstrap-servers localhost:9092
@@ -134,11 +136,12 @@ def produce(
     if (on_error == "dead-letter") != (dead_letter_file is not None):
         raise click.UsageError("--on-error dead-letter and --dead-letter-file FILE belong together")
     _check_files(files, kind, resume, resume_file)
+    _check_written(files, dead_letter_file, resume_file)
     config = config_of(bootstrap_servers, config_file, properties, OF_SENDING)
     if config.transactional_id:
         raise click.UsageError("this command has no transactions: leave transactional.id out")
     with errors_explained(servers_of(config)), _files_explained(), ExitStack() as stack:
-        letters = None if dead_letter_file is None else stack.enter_context(dead_letter_file.open("ab"))
+        letters = None if dead_letter_file is None else stack.enter_context(_appended(dead_letter_file))
         if kind in _TABLES:
             send = row_sender(kind, columns, format_of(value_format, value_schema, value_message))
         else:
@@ -163,13 +166,23 @@ def _check_files(files: Sequence[str], kind: str, resume: bool, resume_file: Pat
         raise click.UsageError(f"{kind} needs a FILE")
     if "-" in files and (resume or resume_file):
         raise click.UsageError("--resume needs a FILE")
+    if len(files) > 1 and resume_file is not None:
+        raise click.UsageError("--resume-file is for one FILE: with several, --resume keeps a state beside each")
+    for file in files if resume or resume_file else ():
+        if not os.path.isfile(file):
+            raise click.UsageError(f"--resume needs a FILE that can be read again: {file} is a pipe or a device")
     for file in files if kind not in _TABLES else ():
         if file != "-" and _is_gzip(file):
             raise click.UsageError(
                 f"{file} is compressed with gzip: gzip -dc {shlex.quote(file)} | kafkabuf produce TOPIC --format {kind}"
             )
-    if len(files) > 1 and resume_file is not None:
-        raise click.UsageError("--resume-file is for one FILE: with several, --resume keeps a state beside each")
+
+
+def _check_written(files: Sequence[str], *written: Path | None) -> None:
+    for file in files:
+        for path in written:
+            if path is not None and file != "-" and path.exists() and path.samefile(file):
+                raise click.UsageError(f"{path} would be read and written at once: name another file")
 
 
 def _is_gzip(file: str) -> bool:
@@ -235,5 +248,16 @@ def _files_explained() -> Iterator[None]:
     except OSError as error:
         if isinstance(error, KafkaError):
             raise
-        name = f" ({error.filename})" if error.filename else ""
-        raise click.ClickException(f"a file cannot be read or written: {error.strerror or error}{name}") from error
+        raise click.ClickException(file_error(error)) from error
+
+
+@contextmanager
+def _appended(path: Path) -> Iterator[BinaryIO]:
+    """The file, open at its end. Behind an error its close() is silent: it would tell of the same full disk again."""
+    with path.open("ab") as file:
+        try:
+            yield file
+        except BaseException:
+            with suppress(OSError):
+                file.close()
+            raise

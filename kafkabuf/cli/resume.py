@@ -55,7 +55,7 @@ class Resume:
             self.save()
 
     def save(self) -> None:
-        """Replaces the file in one step."""
+        """Replaces the file in one step. Raises click.ClickException where that fails: the file is then as it was."""
         state = self._identity | {"offset": self._offset, "count": self._count}
         state |= {
             "bytes": self._nbytes,
@@ -63,11 +63,16 @@ class Resume:
             "head_sha256": hashlib.sha256(self._head).hexdigest(),
         }
         beside = self._path.with_name(f"{self._path.name}.new")
-        with beside.open("w", encoding="utf-8") as file:
-            json.dump(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self._path)
+        try:
+            with beside.open("w", encoding="utf-8") as file:
+                json.dump(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._path)
+        except OSError as error:
+            raise click.ClickException(
+                f"the state {self._path} cannot be written: {error.strerror}; the next run begins at an earlier one"
+            ) from error
         self._saved = self._now()
 
     def _load(self, source: str) -> None:
@@ -85,6 +90,28 @@ class Resume:
         fits = self._nbytes >= self._offset if grows else self._nbytes == nbytes
         if not fits or hashlib.sha256(_head_of(source, head)).hexdigest() != digest:
             raise click.ClickException(f"{source} is another file than {self._path} is of: remove it to begin anew")
+        if grows and self._nbytes > self._offset > 0:
+            self._offset, self._count = _at_a_line(source, self._offset, self._count)
+
+
+def _at_a_line(source: str, offset: int, count: int) -> tuple[int, int]:
+    """Where to go on if the last line had no line feed when it was sent. If it has one now, behind that; if more has
+    been written to the line, at its start: it is another line now."""
+    with open(source, "rb") as file:
+        file.seek(offset - 1)
+        before, behind = file.read(1), file.read(1)
+        if before == b"\n":
+            return offset, count
+        if behind == b"\n":
+            return offset + 1, count
+        while offset:
+            start = max(offset - _HEAD, 0)
+            file.seek(start)
+            head, feed, _ = file.read(offset - start).rpartition(b"\n")
+            if feed:
+                return start + len(head) + 1, count - 1
+            offset = start
+    return 0, count - 1
 
 
 def _head_of(source: str, nbytes: int) -> bytes:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkabuf.cli.connection import config_of, connection_options, errors_explained, servers_of
-from kafkabuf.cli.output import SafeOutputGroup
 from kafkabuf.errors import GroupAuthorizationError, KafkaError
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-@click.group(cls=SafeOutputGroup)
+@click.group()
 def spark() -> None:
     """See and end what Spark sinks left in a cluster: markers and open transactions.
 

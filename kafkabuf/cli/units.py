@@ -11,3 +11,8 @@ def nbytes(amount: float) -> str:
     while amount >= 999.5 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1000, unit + 1
     return f"{amount:.3g} {_UNITS[unit]}"
+
+
+def counted(amount: int, noun: str) -> str:
+    """As in 1 record and 1,000 records."""
+    return f"{amount:,} {noun}{'s' * (amount != 1)}"

@@ -161,7 +161,7 @@ def test_ctrl_c_ends_the_load_and_what_was_sent_is_counted(
         assert "records/s" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert told.splitlines()[-1] == "Error: interrupted"
     found = figures(out)["kafkabuf"]
     assert found["failed"] == 0

@@ -1,0 +1,195 @@
+"""How commands end that cannot go on: signals, outputs and disks that are full, files that are no files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from kafkabuf.broker import EmbeddedCluster
+
+FULL = "/dev/full"
+COMMAND = [sys.executable, "-m", "kafkabuf"]
+# Nobody listens there.
+NOWHERE = ["-b", "127.0.0.1:1", "-X", "max.block.ms=600000"]
+# The time at the end of the bar of `kafkabuf produce`.
+BAR = b"0:00:0"
+needs_full = pytest.mark.skipif(not os.path.exists(FULL), reason=f"there is no {FULL}")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: EmbeddedCluster) -> str:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(name, 1)
+    return name
+
+
+def run(*arguments: str, text: bytes = b"", out: int = subprocess.PIPE) -> tuple[int, str]:
+    """The exit status, and what the command wrote to standard error."""
+    done = subprocess.run(
+        [*COMMAND, *arguments], input=text, stdout=out, stderr=subprocess.PIPE, check=False, timeout=120
+    )
+    return done.returncode, done.stderr.decode()
+
+
+class Terminal:
+    """A command whose three standard files are a terminal."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.written = b""
+        self._terminal, end = pty.openpty()
+        environment = os.environ | {"TERM": "xterm"}
+        self.process = subprocess.Popen([*COMMAND, *arguments], stdin=end, stdout=end, stderr=end, env=environment)
+        os.close(end)
+
+    def read_until(self, text: bytes) -> None:
+        """Up to a text, or to the end of the command."""
+        while text not in self.written:
+            if not select.select([self._terminal], [], [], 60)[0]:
+                self.process.kill()
+                pytest.fail(f"{text!r} did not come behind {self.written[-500:]!r}")
+            try:
+                self.written += os.read(self._terminal, 4096)
+            except OSError:  # Linux: the other end is closed
+                break
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        self.read_until(b"never written")
+        os.close(self._terminal)
+        return self.process.wait(60)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signal_ends_the_wait_for_lines_and_the_terminal_has_its_cursor_again(
+    cluster: EmbeddedCluster, topic: str, number: signal.Signals, status: int
+) -> None:
+    terminal = Terminal("produce", topic, "-b", cluster.bootstrap_servers)
+    terminal.read_until(BAR)
+    assert terminal.end(number) == status
+    assert terminal.written.rindex(b"\x1b[?25h") > terminal.written.rindex(b"\x1b[?25l")
+    assert b"interrupted; 0 records acknowledged" in terminal.written
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_first_signal_ends_the_wait_for_a_cluster(number: signal.Signals) -> None:
+    terminal = Terminal("produce", "t", __file__, *NOWHERE)
+    terminal.read_until(BAR)
+    assert terminal.end(number) == 128 + number
+    assert b"interrupted; 0 records acknowledged" in terminal.written
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_a_load_that_cannot_begin(number: signal.Signals) -> None:
+    terminal = Terminal("perf", "t", *NOWHERE)
+    terminal.read_until(b"Connection refused")
+    assert terminal.end(number) == 128 + number
+    assert b"Traceback" not in terminal.written
+    assert terminal.written.endswith(b"Error: interrupted\r\n")
+
+
+def test_sigterm_saves_the_state_and_loses_no_line(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "in.txt"
+    lines = [b"%07d" % number for number in range(400_000)]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    command = [*COMMAND, "produce", topic, str(path), "--resume", "-b", cluster.bootstrap_servers]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        cluster.wait_for_messages(topic, 1)
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+    if process.returncode:  # else it was done before
+        assert (process.returncode, error.startswith(b"Error: interrupted; ")) == (143, True)
+    state = json.loads(Path(f"{path}.kafkabuf-resume").read_bytes())
+    assert state["count"] == cluster.end_offset(topic, 0) > 0  # all that was read is acknowledged, and told
+    assert run(*command[len(COMMAND) :])[0] == 0
+    assert [record.value for record in cluster.messages(topic)] == lines
+
+
+@needs_full
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], ["config"], ["produce", "--help"], ["completion", "bash"]], ids=" ".join
+)
+def test_full_output_is_named_in_one_line(words: Sequence[str]) -> None:
+    with open(FULL, "wb") as full:
+        status, error = run(*words, out=full.fileno())
+    assert (status, error) == (1, "Error: the output cannot be written: No space left on device\n")
+
+
+def test_reader_that_has_gone_ends_the_command_in_silence() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        assert run("config", out=write) == (1, "")
+    finally:
+        os.close(write)
+
+
+@needs_full
+def test_full_disk_of_dead_letters_ends_the_run_with_its_name_and_the_count(
+    cluster: EmbeddedCluster, topic: str
+) -> None:
+    policy = ["--on-error", "dead-letter", "--dead-letter-file", FULL, "--format", "jsonl", "--key", "id"]
+    status, error = run("produce", topic, *policy, "-b", cluster.bootstrap_servers, text=b'x\n{"id":1}\n')
+    assert status == 1
+    assert f"Error: {FULL} cannot be read or written: No space left on device; 1 record acknowledged" in error
+    assert cluster.end_offset(topic, 0) == 1
+
+
+@needs_full
+def test_state_that_cannot_be_written_is_named_and_the_lines_are_sent(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path, state = tmp_path / "in.txt", tmp_path / "state"
+    path.write_bytes(b"a\nb\n")
+    os.symlink(FULL, f"{state}.new")
+    where = ["--resume-file", str(state), "-b", cluster.bootstrap_servers]
+    status, error = run("produce", topic, str(path), *where)
+    assert status == 1
+    assert f"the state {state} cannot be written: No space left on device" in error
+    assert "Error: 2 records acknowledged" in error
+    assert cluster.end_offset(topic, 0) == 2
+
+
+def test_input_that_fails_is_named(cluster: EmbeddedCluster, topic: str) -> None:
+    status, error = run("produce", topic, "/proc/self/mem", "-b", cluster.bootstrap_servers)
+    assert (status, error.startswith("Error: /proc/self/mem cannot be read or written: Input/output error")) == (
+        1,
+        True,
+    )
+
+
+def test_state_of_a_pipe_is_refused_at_once(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    status, error = run("produce", topic, str(tmp_path / "pipe"), "--resume", "-b", cluster.bootstrap_servers)
+    assert (status, "--resume needs a FILE that can be read again" in " ".join(error.split())) == (2, True)
+
+
+def test_file_that_is_read_takes_no_dead_letters(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"x\n")
+    policy = [
+        "--key",
+        "id",
+        "--on-error",
+        "dead-letter",
+        "--dead-letter-file",
+        f"{tmp_path}/../{tmp_path.name}/in.jsonl",
+    ]
+    status, error = run("produce", topic, str(path), *policy, "-b", cluster.bootstrap_servers)
+    assert (status, "would be read and written at once" in " ".join(error.split())) == (2, True)
+    assert path.read_bytes() == b"x\n"

@@ -1,0 +1,147 @@
+"""Files of other programs, for `kafkabuf produce`: CSV with line feeds and faulty rows, lines that grow, odd JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.cli import main
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: EmbeddedCluster) -> str:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(name, 1)
+    return name
+
+
+def produce(cluster: EmbeddedCluster, topic: str, path: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["produce", topic, str(path), *options, "-b", cluster.bootstrap_servers])
+
+
+def values(cluster: EmbeddedCluster, topic: str) -> list[bytes | None]:
+    return [record.value for record in cluster.messages(topic)]
+
+
+def test_csv_fields_with_line_feeds_cross_the_readers_blocks(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    texts = [f'a "quote",\nline two {number}\n\n{"y" * (number % 50)}' for number in range(40_000)]
+    path = tmp_path / "in.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text"])
+        writer.writerows([text] for text in texts)
+    assert path.stat().st_size > 1 << 20  # pyarrow's block
+    result = produce(cluster, topic, path)
+    assert result.exit_code == 0, result.output
+    assert [json.loads(value or b"")["text"] for value in values(cluster, topic)] == texts
+
+
+FAULTY_CSV = b'id,t\n\n1,"a\nb"\n2,b,c\n3\n4,d\n5,e,f\n'
+
+
+def test_faulty_rows_of_csv_are_left_out_with_their_numbers(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path, letters = tmp_path / "in.csv", tmp_path / "letters"
+    path.write_bytes(FAULTY_CSV)
+    policy = ["--on-error", "dead-letter", "--dead-letter-file", str(letters), "--resume"]
+    result = produce(cluster, topic, path, *policy)
+    assert result.exit_code == 0, result.output
+    assert [line.partition(" is")[0] for line in result.output.splitlines()[:3]] == ["row 2", "row 3", "row 5"]
+    assert values(cluster, topic) == [b'{"id":1,"t":"a\\nb"}', b'{"id":4,"t":"d"}']
+    assert letters.read_bytes() == b"2,b,c\n3\n5,e,f\n"
+    assert produce(cluster, topic, path, *policy).exit_code == 0  # all is done: also the faulty rows
+    assert letters.read_bytes() == b"2,b,c\n3\n5,e,f\n"
+    assert len(values(cluster, topic)) == 2
+
+
+def test_first_faulty_row_of_csv_ends_the_run_behind_the_rows_before_it(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes(FAULTY_CSV)
+    result = produce(cluster, topic, path, "--resume")
+    assert result.exit_code == 1
+    assert "Error: row 2: it has 3 columns, the header has 2; 1 record acknowledged" in result.output
+    assert values(cluster, topic) == [b'{"id":1,"t":"a\\nb"}']
+    assert json.loads(Path(f"{path}.kafkabuf-resume").read_bytes())["count"] == 0
+
+
+def test_row_that_is_too_large_has_its_number_behind_faulty_rows(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes(b"id,t\n1,a,b\n2,%b\n3,c\n" % (b"x" * 5000))
+    limits = ["-X", "max.request.size=4000", "-X", "batch.size=1000"]
+    result = produce(cluster, topic, path, "--on-error", "skip", *limits)
+    assert result.exit_code == 0, result.output
+    assert "row 2 is left out: " in result.output
+    assert values(cluster, topic) == [b'{"id":3,"t":"c"}']
+
+
+def test_csv_that_is_not_utf_8_is_refused_instead_of_sent_as_base64(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes("id,t\n1,café\n".encode("latin-1"))
+    result = produce(cluster, topic, path)
+    assert (result.exit_code, "the column 't' is not UTF-8: iconv" in result.output) == (1, True), result.output
+    assert values(cluster, topic) == []
+
+
+@pytest.mark.parametrize(
+    ("added", "sent"),
+    [
+        (b"", [b"a", b"b"]),
+        (b"\n", [b"a", b"b"]),
+        (b"\nc\n", [b"a", b"b", b"c"]),
+        (b"etter\nc", [b"a", b"b", b"better", b"c"]),
+    ],
+)
+def test_line_that_had_no_line_feed_is_not_cut_by_a_resumed_run(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, added: bytes, sent: list[bytes]
+) -> None:
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"a\nb")
+    assert produce(cluster, topic, path, "--resume").exit_code == 0
+    with path.open("ab") as file:
+        file.write(added)
+    assert produce(cluster, topic, path, "--resume").exit_code == 0
+    assert values(cluster, topic) == sent
+    state = json.loads(Path(f"{path}.kafkabuf-resume").read_bytes())
+    assert state["count"] == len(path.read_bytes().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"id":NaN}', "it is not JSON: NaN is no number of JSON"),
+        (b'{"id":-Infinity}', "it is not JSON: -Infinity is no number of JSON"),
+        (b'{"id":"\\ud800"}', "UTF-8 has no half of a surrogate pair"),
+        (b'{"id":"\xe9"}', "it is not UTF-8: iconv"),
+    ],
+)
+def test_line_that_only_python_takes_for_json_is_faulty(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, line: bytes, reason: str
+) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(line + b'\n{"id":1}\n')
+    result = produce(cluster, topic, path, "--key", "id", "--on-error", "skip")
+    assert result.exit_code == 0
+    assert f"line 1 is left out: {reason}" in " ".join(result.output.split())
+    assert values(cluster, topic) == [b'{"id":1}']
