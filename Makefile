@@ -78,7 +78,7 @@ demo-kafka: java build  ## Run the demo against a real Apache Kafka (KAFKA_VERSI
 quick: build  ## Run the tests that start no process, in a minute; needs no Java, no download (ARGS go to pytest)
 	@$(BIN)/python -m tests.quick $(ARGS)
 
-test: fetch  ## Run every part once, real Apache Kafka and Spark included, in some 8 minutes (ARGS go to one pytest)
+test: fetch  ## Run every part once, real Apache Kafka and Spark included, in some 12 minutes (ARGS go to one pytest)
 	@$(if $(ARGS),$(PYTEST) -m "not slow" $(ARGS),$(BIN)/python -m tests)
 
 test-all: test-whole test-spark-kills test-spark-versions test-spark-wheels simulate fuzz sanitize test-portable test-peers test-kerberos  ## Run everything: kills, other PySparks, clusters, long simulations, fuzzers, sanitizers too (hours)

@@ -28,6 +28,8 @@ from tools.site.pages import ROOT
 
 # Bounds a command that waits for something that does not come.
 SECONDS = 600
+# The JVMs of Spark live for a short time: they should start quickly rather than run fast.
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # The targets of `make` are looked up, not made.
 SHELL = f'set -euo pipefail\nmake() {{ command make --dry-run --directory="{ROOT}" "$@" >/dev/null; }}\n'
 
@@ -83,7 +85,7 @@ class Program:
         process = subprocess.Popen(
             ["bash", "-c", SHELL + self.here(commands_of(block))],
             cwd=self.folder,
-            env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
+            env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "SPARK_SUBMIT_OPTS": JVM},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
