@@ -9,6 +9,7 @@ import pytest
 
 from tests.pages.blocks import pages
 from tools.site import links, llms
+from tools.site.narrow import for_narrow_screens
 from tools.site.pages import ROOT, with_links_between_pages, with_pictures_of_the_site, without_comments
 
 HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
@@ -92,3 +93,15 @@ def test_comments_and_pictures_of_code_hosts_do_not_reach_the_site() -> None:
     assert without_comments("a\n<!-- python\nx = 1\n-->\nb\n<!-- not run: no -->\nc\n") == "a\nb\nc\n"
     picture = '<picture>\n  <source media="(x)" srcset="d.svg">\n  <img src="l.svg" alt="A plot">\n</picture>'
     assert with_pictures_of_the_site(picture) == "![A plot](l.svg#only-light)\n![A plot](d.svg#only-dark)"
+
+
+def test_code_in_tables_breaks_between_the_parts_of_a_name_and_elsewhere_not_at_all() -> None:
+    html = "<p><code>a.b</code></p><td>x.y <code>linger.ms</code></td><td><code>-X name=v &lt;a&gt;</code></td>"
+    shown = for_narrow_screens(html)
+    assert shown.startswith("<p><code>a.b</code></p><td>x.y <code>linger.<wbr>ms</code></td>")
+    assert shown.endswith("<td><code>-X name=<wbr>v &lt;a&gt;</code></td>")
+
+
+def test_diagrams_have_a_frame_that_scrolls() -> None:
+    drawing = '<pre class="mermaid"><code>flowchart TB\n</code></pre>'
+    assert for_narrow_screens(f"<p>a</p>{drawing}<p>b</p>") == f'<p>a</p><div class="wide">{drawing}</div><p>b</p>'

@@ -1,4 +1,4 @@
-"""The hooks of mkdocs.yml: files outside docs/, Mermaid from this machine, llms.txt, checks of links and API pages."""
+"""The hooks of mkdocs.yml: files outside docs/, Mermaid from this machine, narrow screens, llms.txt, and checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
-from tools.site import links, llms, pages, reference
+from tools.site import links, llms, narrow, pages, reference
 
 MERMAID = "assets/mermaid.min.js"
 MERMAID_FILE = pages.ROOT / "build/docs/mermaid.min.js"
@@ -44,7 +44,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 def on_page_content(html: str, page: Page, **_: Any) -> str:
     _texts[page.file.src_uri] = llms.markdown_of(_texts[page.file.src_uri], html)
-    return html
+    return narrow.for_narrow_screens(html)
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:
