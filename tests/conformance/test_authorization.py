@@ -28,7 +28,13 @@ from tests.conformance.test_conformance import shared
 apis.load()
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 # APIs that every client may use.
-_FREE = {m.API_VERSIONS, m.SASL_HANDSHAKE, m.SASL_AUTHENTICATE}
+_FREE = {
+    m.API_VERSIONS,
+    m.SASL_HANDSHAKE,
+    m.SASL_AUTHENTICATE,
+    m.GET_TELEMETRY_SUBSCRIPTIONS,
+    m.PUSH_TELEMETRY,
+}
 
 
 class AuthorizingKafka(RealKafka):
