@@ -301,6 +301,30 @@ with KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=0) as producer:
 """
 
 
+CLOSED_WITHOUT_MEMORY = """
+import sys, time
+from kafkabuf import KafkaProducer
+from rigs.producer import assert_whole
+from tests.hostile.test_memory_safety import spared
+
+for allocation in range(60):
+    producer = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=0)
+    producer.send("alone", b"v", partition=0).result(30)
+    time.sleep(0.005)  # the Sender goes to sleep, so that the record goes alone
+    futures = []
+
+    def sends_and_closes():
+        spared(lambda: futures.append(producer.send("alone", b"v", partition=0)), allocation)
+        producer.close(0)
+
+    sys.setswitchinterval(10)  # the Sender gets the GIL in close(), not before
+    sends_and_closes()
+    sys.setswitchinterval(0.005)
+    assert all(future.done() for future in futures)
+    assert_whole(producer.pool)
+"""
+
+
 FORKED = """
 import os, sys, warnings
 from kafkabuf import KafkaProducer
@@ -338,6 +362,11 @@ def test_lack_of_memory_at_any_step_loses_no_record(cluster: EmbeddedCluster) ->
     pytest.importorskip("_testcapi", reason="this interpreter has no _testcapi, which makes allocations fail")
     queued = int(run(NO_MEMORY, cluster))
     assert [message.value for message in cluster.messages(TOPIC, 0)] == [b"%d" % number for number in range(queued)]
+
+
+def test_forced_close_after_lack_of_memory_at_any_step_gives_the_memory_back(cluster: EmbeddedCluster) -> None:
+    pytest.importorskip("_testcapi", reason="this interpreter has no _testcapi, which makes allocations fail")
+    run(CLOSED_WITHOUT_MEMORY, cluster)
 
 
 def test_child_that_was_forked_beside_a_sleeping_sender_leaves_its_parent_alone(cluster: EmbeddedCluster) -> None:
