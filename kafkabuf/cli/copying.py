@@ -172,14 +172,14 @@ def line_sender(parser: Callable[[int], Parse]) -> Send:
 
 def row_sender(kind: str, columns: Columns, value_format: Avro | Json | Protobuf | None) -> Send:
     """Sends the rows of a file."""
-    from kafkabuf.cli.input_tables import RowsAsJson, Shaper, batches
+    from kafkabuf.cli.input_tables import RowsAsJson, Shaper, batches, opened_file
 
     shaped = Shaper(columns, raw=value_format is None)
 
     def send(run: Run, source: Input, reading: Reading) -> None:
         producer, delivery = reading.producer, reading.delivery
         done = 0 if source.state is None else source.state.count
-        with open(source.file, "rb") as file:
+        with opened_file(source.file) as file:
             for found in reading.interrupt.watched(batches(file, kind, columns)):
                 rows = found.behind(done)
                 if run.refusals.stops:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,15 @@ class Rows(NamedTuple):
             return self
         end = bisect_right(self.numbers, self.refused[0].line)
         return Rows(self.batch.slice(0, end), self.numbers[:end], self.refused[:1])
+
+
+def opened_file(path: str) -> Any:
+    """A file for `batches`, to be used in a `with`. A regular file is one of Arrow's.
+
+    Arrow reads ahead in threads of its own, and may still do so when the command ends. A thread that reads a file of
+    Python's then asks for the GIL of an interpreter that has gone, which aborts the process.
+    """
+    return pa.OSFile(path, "rb") if os.path.isfile(path) else open(path, "rb")
 
 
 def batches(file: BinaryIO, kind: str, columns: Columns) -> Iterator[Rows]:

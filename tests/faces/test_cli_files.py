@@ -8,11 +8,14 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.cli import main
+from kafkabuf.cli.input_records import Columns
+from kafkabuf.cli.input_tables import batches, opened_file
 
 
 @pytest.fixture(scope="module")
@@ -145,3 +148,13 @@ def test_line_that_only_python_takes_for_json_is_faulty(
     assert result.exit_code == 0
     assert f"line 1 is left out: {reason}" in " ".join(result.output.split())
     assert values(cluster, topic) == [b'{"id":1}']
+
+
+def test_arrow_reads_a_file_of_rows_without_the_interpreter(tmp_path: Path) -> None:
+    """Else a thread of Arrow's that reads ahead aborts a command that ends."""
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"a\n1\n2\n")
+    with opened_file(str(path)) as file:
+        assert isinstance(file, pa.NativeFile)
+        (rows,) = batches(file, "csv", Columns())
+        assert rows.batch.to_pydict() == {"a": [1, 2]}
