@@ -9,13 +9,14 @@ import select
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster
+
+pytest_plugins = ["tests.faces.cli_fixtures"]
 
 FULL = "/dev/full"
 COMMAND = [sys.executable, "-m", "kafkabuf"]
@@ -24,19 +25,6 @@ NOWHERE = ["-b", "127.0.0.1:1", "-X", "max.block.ms=600000"]
 # The time at the end of the bar of `kafkabuf produce`.
 BAR = b"0:00:0"
 needs_full = pytest.mark.skipif(not os.path.exists(FULL), reason=f"there is no {FULL}")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as running:
-        yield running
-
-
-@pytest.fixture
-def topic(cluster: EmbeddedCluster) -> str:
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    cluster.create_topic(name, 1)
-    return name
 
 
 def run(*arguments: str, text: bytes = b"", out: int = subprocess.PIPE) -> tuple[int, str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,18 +15,7 @@ from kafkabuf.cli import main
 from kafkabuf.cli.input_records import Columns
 from kafkabuf.cli.input_tables import batches, opened_file
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as running:
-        yield running
-
-
-@pytest.fixture
-def topic(cluster: EmbeddedCluster) -> str:
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    cluster.create_topic(name, 1)
-    return name
+pytest_plugins = ["tests.faces.cli_fixtures"]
 
 
 def produce(cluster: EmbeddedCluster, topic: str, path: Path, *options: str) -> Result:

@@ -10,8 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +27,16 @@ from kafkabuf.cli.input_lines import LineReader
 from kafkabuf.cli.input_records import as_timestamp
 from kafkabuf.cli.resume import Resume
 from kafkabuf.cli.units import counted
+from tests.faces.cli_fixtures import new_topic
+
+pytest_plugins = ["tests.faces.cli_fixtures"]
 
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as running:
-        yield running
-
-
 @pytest.fixture
 def topic(cluster: EmbeddedCluster) -> str:
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    cluster.create_topic(name, 2)
-    return name
+    return new_topic(cluster, 2)
 
 
 def produce(cluster: EmbeddedCluster, *arguments: str, text: bytes | None = None) -> Result:

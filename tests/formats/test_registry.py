@@ -8,7 +8,6 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,27 +27,11 @@ from kafkabuf.errors import (
     TimeoutError,
 )
 from kafkabuf.formats.registry import Resolved, SchemaReference, SchemaRegistry
-from tests.formats.registry_support import OTHER, RECORD, WIDER, FakeRegistry, running
+from tests.formats.registry_support import CLIENTS, OTHER, RECORD, WIDER, FakeRegistry, connect, running
+
+pytest_plugins = ["tests.formats.registry_fixtures"]
 
 SECRET = "s3cret/Word"
-CLIENTS = ("kafkabuf", "confluent")
-
-
-@pytest.fixture(params=CLIENTS)
-def client(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeRegistry]:
-    with running(FakeRegistry()) as registry:
-        yield registry
-
-
-def connect(fake: FakeRegistry, client: str, **settings: Any) -> SchemaRegistry:
-    """A client whose pauses take no time: its clock moves by itself."""
-    clock = ManualClock(auto_advance=True)
-    return SchemaRegistry({"schema.registry.url": fake.url} | settings, client=client, clock=clock)
 
 
 # ---- which schema ----------------------------------------------------------------------------------------------------

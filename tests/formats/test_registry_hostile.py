@@ -8,37 +8,21 @@ import json
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
 from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
 
-from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SchemaRegistryError
 from kafkabuf.formats.registry import SchemaRegistry, confluent_bounds, confluent_client
 from kafkabuf.formats.registry.http_request import LARGEST_BODY
-from tests.formats.registry_support import RECORD, FakeRegistry, running
+from tests.formats.registry_support import RECORD, FakeRegistry, connect
+
+pytest_plugins = ["tests.formats.registry_fixtures"]
 
 MB = 2**20
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.fixture(params=["kafkabuf", "confluent"])
-def client(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeRegistry]:
-    with running(FakeRegistry()) as registry:
-        yield registry
-
-
-def connect(fake: FakeRegistry, client: str, **settings: object) -> SchemaRegistry:
-    clock = ManualClock(auto_advance=True)  # the pauses between retries take no time
-    return SchemaRegistry({"schema.registry.url": fake.url} | settings, client=client, clock=clock)
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------

@@ -101,8 +101,10 @@ class _Reader:
             elif number in (_GAUGE, _SUM):
                 bodies.append((number, _message(content)))
         for number, body in bodies:
-            temporality = next((value for found, value in self.fields(body) if found == 2 and number == 7), 0)
-            kind: Any = "gauge" if number == 5 else "delta" if temporality == _DELTA else "sum"
+            temporality = next(
+                (value for found, value in self.fields(body) if found == _TEMPORALITY and number == _SUM), 0
+            )
+            kind: Any = "gauge" if number == _GAUGE else "delta" if temporality == _DELTA else "sum"
             for point in self.nested(body, 1):
                 yield self._point(name, kind, point)
 
