@@ -1,14 +1,15 @@
 """kafkabuf: a Kafka producer over one preallocated arena, for Python and Spark.
 
-Importing the package loads no other module: the first use of a name imports the name's module. So a Spark driver can
-import `kafkabuf.spark` on a machine that never sends a record.
+Importing the package loads no module but lazy_names.py: the first use of a name imports the name's module. So a Spark
+driver can import `kafkabuf.spark` on a machine that never sends a record.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
 from typing import TYPE_CHECKING, Any
+
+from kafkabuf.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kafkabuf._pool import BufferPool as BufferPool
@@ -56,13 +57,11 @@ _ELSEWHERE = {
     "AIOKafkaAdminClient": _ADMIN,
 }
 
+_load = lazy_names(globals(), _HOMES)
+
 
 def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:
         # Not an AttributeError: `from kafkabuf import` would replace its text.
         raise ImportError(f"kafkabuf has no {name}: {_ELSEWHERE[name]}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'kafkabuf' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+    return _load(name)

@@ -23,8 +23,9 @@ of the parts: the first use of a name does.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kafkabuf.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kafkabuf._pool import BufferPool as BufferPool
@@ -74,10 +75,4 @@ _HOMES = {
 }
 __all__ = [*_HOMES]  # noqa: PLE0604
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'kafkabuf.parts' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(globals(), _HOMES)

@@ -26,8 +26,9 @@ importing this package loads none of its modules: the first use of a name does.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kafkabuf.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kafkabuf.broker.embedded import EmbeddedCluster as EmbeddedCluster
@@ -67,10 +68,4 @@ _HOMES = {
 }
 __all__ = [*_HOMES]  # noqa: PLE0604
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'kafkabuf.broker' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(globals(), _HOMES)

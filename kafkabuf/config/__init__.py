@@ -4,13 +4,14 @@ A setting may be written as in Kafka's documentation (`"linger.ms"`) or as a Pyt
 strings, as Spark options are. Units are Kafka's, milliseconds and bytes. kafkabuf expands nothing in a value
 (`${env:...}` stays as it is) and imports nothing that a value names.
 
-Importing this package loads no other module.
+Importing this package loads no module but lazy_names.py.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kafkabuf.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kafkabuf.config.kinds import INT32_MAX as INT32_MAX
@@ -28,10 +29,4 @@ _HOMES = {
 }
 __all__ = [*_HOMES]  # noqa: PLE0604
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'kafkabuf.config' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(globals(), _HOMES)
