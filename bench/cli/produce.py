@@ -49,8 +49,8 @@ def _kcat_path() -> str:
 def _console(job: Job) -> list[str]:
     classpath = f"{resolve_kafka_tools(KAFKA_4)}/*"
     command = [java(), "-cp", classpath, "org.apache.kafka.tools.ConsoleProducer", "--topic", job.topic]
-    command += ["--bootstrap-server", job.bootstrap, "--batch-size", str(BATCH_LARGE)]
-    return [*command, "--command-property", f"linger.ms={LINGER_MS}"]
+    command += ["--bootstrap-server", job.bootstrap, "--max-partition-memory-bytes", str(BATCH_LARGE)]
+    return [*command, "--producer-property", f"linger.ms={LINGER_MS}"]
 
 
 def _run(command: Command, job: Job) -> Measurement:
@@ -61,7 +61,7 @@ def _run(command: Command, job: Job) -> Measurement:
         before = children_cpu_seconds()
         began = time.perf_counter()
         with lines.open("rb") as source:
-            subprocess.run(command(job), stdin=source, capture_output=True, check=True)
+            subprocess.run(command(job), stdin=source, stdout=subprocess.DEVNULL, check=True)
         wall = time.perf_counter() - began
         arrived.expected = job.amount
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / MIB
