@@ -149,9 +149,14 @@ cdef class TlsConnection(Connection):
     # ---- to the peer -------------------------------------------------------------------------------------------------
 
     cdef int seal(self) except -1:
-        """Encrypt the frames that may be started, until MOST_UNSENT bytes wait for the socket."""
+        """Encrypt the frames that may be started, until MOST_UNSENT bytes wait for the socket.
+
+        No ciphertext has bytes of two frames. If it had the end of a request and the beginning of the next, the peer
+        could answer the first request while the socket has yet to take the rest of the ciphertext.
+        """
         cdef Wire* clear = &self.clear
         cdef iovec vector[MOST_SPANS]
+        cdef size_t count
         if self.sealing:
             return 0  # Python code that ssl called has sent a frame: the loop further up the stack encrypts it
         self.sealing = True
@@ -161,7 +166,8 @@ cdef class TlsConnection(Connection):
                 start_waiting(clear)
                 if clear.head == clear.waiting:
                     break
-                advance(clear, self.encrypt(vector, gather(clear, vector)))
+                count = min(gather(clear, vector), <size_t> (clear.head.count - clear.head.done))
+                advance(clear, self.encrypt(vector, count))
                 self.ship(True)
         finally:
             self.sealing = False

@@ -325,6 +325,27 @@ def test_frame_is_written_only_once_its_ciphertext_is_sent(pair: tuple[Poller, T
     reader.join(PATIENCE)
 
 
+def test_frame_that_the_peer_has_read_is_written_though_the_next_frame_is_not(
+    pair: tuple[Poller, TlsConnection, ssl.SSLSocket],
+) -> None:
+    """The peer may answer the first frame then: the client takes a response to an unwritten frame for a fault."""
+    poller, connection, theirs = pair
+    filled = 0
+    while connection.unsent < 262_144:  # from here on frames wait, and one stretch may encrypt several of them
+        connection.send(frame_of(b"f" * 100_000))
+        poller.poll(0)
+        filled += 100_000
+    first, second = frame_of(b"1" * 5000), frame_of(b"2" * 1_000_000)
+    connection.send(first)
+    connection.send(second)
+    reader = threading.Thread(target=read_exactly, args=(theirs, filled + 5000))
+    reader.start()
+    until(poller, lambda: first.written)
+    assert not second.written
+    reader.join(PATIENCE)
+    connection.close()
+
+
 def test_encryption_runs_only_a_stretch_ahead(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
     """Ciphertext lies in memory of its own, outside buffer.memory, and the client cannot take it back."""
     poller, connection, theirs = pair
