@@ -260,15 +260,17 @@ def kafka_python(batch_size: int, module: str = "kafka") -> Client:
     return open_
 
 
-def replay(batch_size: int) -> Client:
-    """The limit: one socket sends a ready-made batch over and over, with five requests in flight."""
+def replay(batch_size: int, wrap: Callable[[socket.socket], socket.socket] = lambda plain: plain) -> Client:
+    """The limit: one socket sends a ready-made batch over and over, with five requests in flight. `wrap` may put TLS
+    around the socket."""
 
     @contextmanager
     def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
         frame, batch_records = _ready_made(topic, batch_size)
         host, _, port = bootstrap.rpartition(":")
-        with socket.create_connection((host, int(port))) as connection, connection.makefile("rb") as responses:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain = socket.create_connection((host, int(port)))
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with wrap(plain) as connection, connection.makefile("rb") as responses:
 
             def publish(records: int) -> int:
                 in_flight: deque[None] = deque()
