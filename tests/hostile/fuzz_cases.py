@@ -41,10 +41,10 @@ _NAMED = (*[1] * 30, *[2] * 10, *[100] * 6, 1_000, 1_000, 10_000)
 _CODECS = tuple(fuzz_values.CODECS)
 # Sizes of the topics that the fuzzer makes in good faith: most must be small, for the sake of the next requests.
 _PARTITIONS = (1, 1, 1, 2, 3, 50, 100_000, 2**31 - 1, 0, -1, -2)
+_MANY_TOPICS = (1_000, 5_000, 19_990)
 _MANY_PARTITIONS = (1_000, 2_000, 10_000, 20_000)
 # Offsets of a transaction, topics that members read, partitions of a topic.
 _MOST: dict[Scenario, int] = {transaction: 9_000, members: 2_500, upgrade: 2_500, everything: 9_900}
-_MOST_IN_FOLDER: dict[Scenario, int] = {transaction: 300, members: 100, upgrade: 100, everything: 300}
 # How many of the generations begin with a scenario.
 _SCENARIOS = 0.4
 
@@ -58,9 +58,8 @@ class Cases:
 
     def __init__(self, generator: random.Random, kind: str, weights: Mapping[Draw, float] | None = None) -> None:
         self._random = generator
-        # Folders and files of thousands of partitions take a disk seconds, whoever makes them.
-        self._many = (200, 500) if kind == "folder" else (1_000, 5_000, 19_990)
-        self._large = 0.02 if kind == "folder" else 0.3
+        # Folders and files of thousands of partitions take seconds.
+        self._large = 0.05 if kind == "folder" else 0.3
         self.topic_ids: Sequence[bytes] = ()
         self.producer: Producer = lambda transactional_id: (-1, -1)
         # A scenario comes first: a world that has served for long ends.
@@ -81,8 +80,7 @@ class Cases:
     def _begin(self, kind: str) -> Iterator[Case]:
         """The requests of a scenario."""
         scenario = self._random.choice(SCENARIOS[kind])
-        most = (_MOST_IN_FOLDER if kind == "folder" else _MOST).get(scenario, 0)
-        for case in scenario(self._random, most, lambda known: self.producer(known)):
+        for case in scenario(self._random, _MOST.get(scenario, 0), lambda known: self.producer(known)):
             yield replace(case, origin=scenario.__name__)
 
     # ---- any request
@@ -211,7 +209,7 @@ class Cases:
         assert plain is not None
         item = plain.tree["topics"][0]
         item["name"] = self._random.choice((b"n", b"m" * 20)) + DIGITS
-        plain.tree["topics"] = Repeated(item, self._random.choice(self._many))
+        plain.tree["topics"] = Repeated(item, self._random.choice(_MANY_TOPICS))
         return Case(fuzz_wire.write(plain))
 
     def few_descriptors(self) -> Case:

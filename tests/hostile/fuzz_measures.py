@@ -10,6 +10,7 @@ import selectors
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 from kafkabuf.broker.front.server import Connection
@@ -20,13 +21,17 @@ _LENGTH = struct.Struct(">i")
 
 
 class Selector(selectors.DefaultSelector):
-    """Counts the files that were ready in the last turn."""
+    """Counts the files that were ready in the last turn, and tells of each turn."""
 
-    events = 0
+    def __init__(self, turned: Callable[[], None]) -> None:
+        super().__init__()
+        self.events = 0
+        self._turned = turned
 
     def select(self, timeout: float | None = None) -> Any:
         ready = super().select(timeout)
         self.events = len(ready)
+        self._turned()
         return ready
 
 

@@ -9,7 +9,7 @@ python -m tests.hostile.fuzz_requests --renew          rewrites the corpus, afte
 No request of at most 1 MiB may make another client wait for more than 100 ms, cost more than 64 MiB, raise, forge a
 line of the log, or leave a topic half made; a valid request is accepted. fuzz_target.py measures, fuzz_worlds.py has
 the clusters and checks their folders, fuzz_cases.py makes the requests, fuzz_scenarios.py those that need others
-before them, fuzz_runs.py watches the processes.
+before them, fuzz_runs.py runs the processes, and fuzz_progress.py says which of them hangs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ _SECONDS = 60
 
 def fuzz(seconds: float, requests: int, seed: int, world: str, workers: int) -> int:
     """Returns the exit status: 1 if there is a fault. Ctrl-C ends the run early."""
-    from tests.hostile import fuzz_faults, fuzz_runs
+    from tests.hostile import fuzz_faults, fuzz_runs, fuzz_worlds
 
+    if not fuzz_worlds.allow_descriptors():
+        print("a world with a folder opens 11,000 files: raise the hard limit (ulimit -Hn)")
+        return 2
     began = time.monotonic()
     fuzz_runs.warm()
     supervisor = fuzz_runs.Supervisor(fuzz_runs.Options(_FOLDER, seed, world, requests, seconds, workers))
@@ -45,9 +48,10 @@ def fuzz(seconds: float, requests: int, seed: int, world: str, workers: int) -> 
 
 
 def run_again(path: Path) -> int:
-    from tests.hostile import fuzz_faults, fuzz_runs
+    from tests.hostile import fuzz_faults, fuzz_runs, fuzz_worlds
     from tests.hostile.fuzz_target import Target
 
+    fuzz_worlds.allow_descriptors()
     if not path.read_bytes().startswith(b'{"world"'):
         Target()(path.read_bytes())  # an input of libFuzzer
         return 0

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import mmap
 import multiprocessing
 import os
-import pickle
 import random
 import re
 import shutil
 import signal
-import struct
 import tempfile
 import time
 import traceback
@@ -32,18 +29,15 @@ from typing import Any
 from tests.hostile import fuzz_cases
 from tests.hostile.fuzz_cases import Cases
 from tests.hostile.fuzz_faults import MEASURED, Fault, Summary, describe
+from tests.hostile.fuzz_progress import Progress, Watch, Worker
 from tests.hostile.fuzz_target import GENERATION, SANITIZED, Case, Target, corpus
 from tests.hostile.fuzz_worlds import KINDS, FuzzError
 
 # Every second generation has no folder and one node.
 WORLDS = ("memory", "folder", "memory", "three", "folder", "sasl")
-# A request that is served for longer, or a process that has grown by more, is not waited for.
-# Work in slices may take long, as the making of thousands of partitions does: others are served meanwhile.
-_HANG_SECONDS = 8.0 * (5 if SANITIZED else 1)
 # Some worlds with a folder restart early.
 _SHORT = 40
-_END_SECONDS = 30.0 * (5 if SANITIZED else 1)
-_BUSY = 5
+# A process that has grown by more is not waited for.
 _HUGE = 1 << 30
 _POLL_SECONDS = 0.05
 _SAY_SECONDS = 30.0
@@ -60,49 +54,6 @@ _fork = multiprocessing.get_context("fork")
 # ---- in the worker's process
 
 
-class _Progress:
-    """What the supervisor sees of a worker: since when it serves a request, and the requests of the generation."""
-
-    _FIELDS = struct.Struct("=qqq")
-
-    def __init__(self, path: Path) -> None:
-        self._shared = mmap.mmap(-1, self._FIELDS.size)
-        self._path = path
-        self._file: int | None = None
-
-    def begin(self, generation: int) -> None:
-        if self._file is not None:
-            os.close(self._file)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        self._set(generation, 0, 0)
-
-    def serve(self, generation: int, case: Case) -> None:
-        assert self._file is not None
-        os.write(self._file, pickle.dumps(case))
-        self._set(generation, time.monotonic_ns(), 0)
-
-    def end(self, generation: int) -> None:
-        self._set(generation, time.monotonic_ns(), 1)
-
-    def rest(self, generation: int) -> None:
-        self._set(generation, 0, 0)
-
-    def _set(self, *values: int) -> None:
-        self._FIELDS.pack_into(self._shared, 0, *values)
-
-    def get(self) -> tuple[int, float, bool]:
-        """(generation, since when a request is served or 0, whether the generation is at its end)"""
-        generation, since, ending = self._FIELDS.unpack_from(self._shared)
-        return generation, since / 1e9, bool(ending)
-
-    def cases(self) -> list[Case]:
-        found = []
-        with self._path.open("rb") as file, suppress(EOFError, pickle.UnpicklingError):
-            while True:
-                found.append(pickle.load(file))
-        return found
-
-
 def _fault_of(error: BaseException) -> tuple[str, str]:
     if isinstance(error, FuzzError):
         return error.kind, str(error)
@@ -116,7 +67,7 @@ def _seeded_ids(seed: str) -> None:
     os.urandom = random.Random(seed).randbytes  # in a process that does nothing else
 
 
-def _work(options: Options, first: int, until: int, progress: _Progress, pipe: Connection) -> None:
+def _work(options: Options, first: int, until: int, progress: Progress, pipe: Connection) -> None:
     """Run every so-manieth generation until the requests or the seconds are spent. Sends a Summary for each, or a
     fault."""
     sent, number = 0, first
@@ -131,11 +82,11 @@ def _work(options: Options, first: int, until: int, progress: _Progress, pipe: C
         sent, number = sent + summary.requests, number + options.workers
 
 
-def _run_generation(options: Options, number: int, most: int, progress: _Progress, summary: Summary) -> None:
+def _run_generation(options: Options, number: int, most: int, progress: Progress, summary: Summary) -> None:
     seed, kind = f"{options.seed}/{number}", options.world or WORLDS[number % len(WORLDS)]
     progress.begin(number)
     _seeded_ids(seed)
-    cases, target = Cases(random.Random(seed), kind), Target(kind)
+    cases, target = Cases(random.Random(seed), kind), Target(kind, progress.turn)
     target.begin()
     cases.producer = target.world.producer
     gc.collect()
@@ -154,16 +105,16 @@ def _run_generation(options: Options, number: int, most: int, progress: _Progres
         progress.rest(number)
         if target.old or time.monotonic() > options.deadline:
             break
-    progress.end(number)
+    progress.end(number, target.things_at_end())
     target.finish(random.Random(seed))
     target.close()
 
 
-def _replay(world: str, cases: list[Case], finish: str, progress: _Progress, pipe: Connection) -> None:
+def _replay(world: str, cases: list[Case], finish: str, progress: Progress, pipe: Connection) -> None:
     """Serve the cases again. Only the last may break a promise."""
     progress.begin(0)
     _seeded_ids(finish or "replay")
-    target = Target(world)
+    target = Target(world, progress.turn)
     before = cases if finish else cases[:-1]
     for case in before:
         progress.serve(0, case)
@@ -172,7 +123,7 @@ def _replay(world: str, cases: list[Case], finish: str, progress: _Progress, pip
     target.begin()
     try:
         if finish:
-            progress.end(_LAST)
+            progress.end(_LAST, target.things_at_end())
             target.finish(random.Random(finish))
         else:
             progress.serve(_LAST, cases[-1])
@@ -207,48 +158,30 @@ class Child:
     with it, however it ends."""
 
     def __init__(self, path: Path, function: Callable[..., None], *arguments: Any) -> None:
-        self.progress = _Progress(path)
+        self.progress = Progress(path)
         self.pipe, theirs = _fork.Pipe(duplex=False)
         self._place = tempfile.mkdtemp(prefix="kafkabuf-fuzz-")
         every = self._place, function, arguments, self.progress, theirs
         self.process = _fork.Process(target=_run_child, args=every, daemon=True)
         self.process.start()
         theirs.close()
+        self._worker, self._watch = Worker(self.process.pid), Watch()
         # What the child shares with its parent is no growth: it may serve its first request before anybody looks again.
-        self._size = self._resident()
-        self._since = self._used = 0.0
+        self._size = self._worker.resident()
 
     def overdue(self) -> tuple[str, str] | None:
         """The fault of a process that hangs or grows, which is then killed."""
-        _, since, ending = self.progress.get()
-        allowed, size = _END_SECONDS if ending else _HANG_SECONDS, self._resident()
-        if since != self._since:
-            self._since, self._used = since, self._processor()
+        seen, size = self.progress.get(), self._worker.resident()
         fault = None
-        if since and self._hangs(time.monotonic() - since, allowed):
-            fault = "hang", f"served for more than {allowed:.0f} s"
-        elif since and size - self._size > _HUGE and not SANITIZED:
+        if hang := self._watch.look(seen, self._worker.spent()):
+            fault = "hang", hang
+        elif seen.task and size - self._size > _HUGE and not SANITIZED:
             fault = "memory", f"{size - self._size >> 20} MiB more, while it is served"
-        elif not since:
+        elif not seen.task:
             self._size = size
         if fault is not None:
             self.kill()
         return fault
-
-    def _hangs(self, seconds: float, allowed: float) -> bool:
-        """The machine may be busy: a process that has hardly run gets more time."""
-        return seconds > (allowed if self._processor() - self._used > allowed / 2 else _BUSY * allowed)
-
-    def _processor(self) -> float:
-        """The seconds that the process's first thread has run."""
-        with suppress(OSError, IndexError):
-            return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[0]) / 1e9
-        return 0.0
-
-    def _resident(self) -> int:
-        with suppress(OSError, IndexError):
-            return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
-        return 0
 
     def kill(self) -> None:
         assert self.process.pid is not None
@@ -336,10 +269,11 @@ class _Worker:
 
     def _fault(self, child: Child, kind: str, text: str) -> Fault:
         options = self._options
-        generation, _, ending = child.progress.get()
-        self._next = generation + options.workers
-        world = options.world or WORLDS[generation % len(WORLDS)]
-        return Fault(world, kind, text, child.progress.cases(), f"{options.seed}/{generation}" * ending)
+        seen = child.progress.get()
+        self._next = seen.generation + options.workers
+        world = options.world or WORLDS[seen.generation % len(WORLDS)]
+        finish = f"{options.seed}/{seen.generation}" * seen.ending
+        return Fault(world, kind, text, child.progress.cases(), finish)
 
 
 class Supervisor:
@@ -425,7 +359,7 @@ def outcome(fault: Fault, cases: list[Case], folder: Path) -> tuple[str, str]:
         except EOFError:
             return child.died()
         if (overdue := child.overdue()) is not None:
-            return overdue if child.progress.get()[0] == _LAST else ("", "")
+            return overdue if child.progress.get().generation == _LAST else ("", "")
 
 
 def confirm(fault: Fault, folder: Path) -> Fault | None:

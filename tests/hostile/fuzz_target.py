@@ -19,6 +19,7 @@ import logging
 import os
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,9 +42,10 @@ MAX_MEMORY = 64 << 20
 # processors serve others too: caches and clock rates are theirs.
 SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 SLOWER = 30 if SANITIZED else int(os.environ.get("FUZZ_SLOWER", "1"))
-# A world serves so many requests, or serves for so long, before a new world takes its place.
+# A world serves so many requests, or serves for so long, before a new world takes its place. What it makes, changes or
+# deletes, folders above all, has more time: a topic of thousands of partitions must live to see its deletion.
 GENERATION = 1_000
-_WORLD_SECONDS = 3.0
+_WORLD_SECONDS, _THING_SECONDS = 3.0, 0.002
 # The first partition of TOPIC has so many batches of a megabyte.
 _BATCHES = 12
 # More lines than these, and than half of the requests, are a flood: each node logs ten, and then a count a second.
@@ -100,9 +102,11 @@ def api_of(frame: bytes) -> tuple[int, int]:
 
 
 class Target:
-    """Raises FuzzError for a broken promise, and what the broker raised while it served a request."""
+    """Raises FuzzError for a broken promise, and what the broker raised while it served a request. `turned` is called
+    after each turn of the loop, with the number of things that the cluster has made, changed or deleted for the
+    request."""
 
-    def __init__(self, kind: str = "memory") -> None:
+    def __init__(self, kind: str = "memory", turned: Callable[[int], None] = lambda things: None) -> None:
         apis.load()
         self._kind = kind
         self._logger = logging.getLogger("kafkabuf")
@@ -112,14 +116,16 @@ class Target:
         self._logger.setLevel(logging.INFO)
         self._logger.propagate = False
         self._meter = Meter()
-        self._selector = Selector()
+        self._tell = turned
+        self._selector = Selector(self._turned)
         self.loop = asyncio.SelectorEventLoop(self._selector)
         self.loop.set_exception_handler(self.log.loop_failed)
         self._room = bytearray(1 << 18)
         self._probe_frame = _framed(_probe())
         self._world: World | None = None
         self._client: Client | None = None
-        self.served = 0
+        self.served = self._things = 0
+        self._crowded = False
         # Seconds: of all requests of this world, the greatest wait of a request, and the wait of the second client
         # since it asked (None: it asks nothing).
         self._worked = self._longest = 0.0
@@ -146,6 +152,7 @@ class Target:
             return
         world = self._world = World(self._kind, self.loop)
         self.served, self.log.lines, self._worked = 0, 0, 0.0
+        self._things, self._crowded = 0, False
         self._prober = Client(self.loop, world)
         if self._kind == "sasl":
             self._exchange(self._prober, messages.SASL_HANDSHAKE, 1, mechanism="PLAIN")
@@ -180,8 +187,19 @@ class Target:
 
     @property
     def old(self) -> bool:
-        """Whether the world has served enough."""
-        return self.served >= GENERATION or self._worked > _WORLD_SECONDS
+        """Whether the world has served enough, or has no room for more."""
+        return self._crowded or self.served >= GENERATION or self._tired
+
+    @property
+    def _tired(self) -> bool:
+        return self._worked > _WORLD_SECONDS + _THING_SECONDS * self.world.things()
+
+    def things_at_end(self) -> int:
+        """More than the end of the generation makes, changes and deletes: it starts a few clusters."""
+        return 10 * self.world.partitions()
+
+    def _turned(self) -> None:
+        self._tell(0 if self._world is None else self._world.things() - self._things)
 
     def _settle(self) -> None:
         for _ in range(5):
@@ -191,7 +209,7 @@ class Target:
 
     def __call__(self, frame: bytes) -> None:
         """Serve a frame. A measurement that is too large is made again, since the machine may have been busy."""
-        if self._world is not None and (self.served >= 5 * GENERATION or self._worked > _WORLD_SECONDS):
+        if self._world is not None and (self.served >= 5 * GENERATION or self._tired):
             self.end()
         for attempt in (1, 2, 3):
             try:
@@ -204,6 +222,7 @@ class Target:
     def serve(self, case: Case) -> Cost:
         """Serve a request, and check the promises."""
         world = self.world
+        self._things = world.things()
         client = self._connected(case)
         self.served += 1
         held = self._meter.forget_peak()
@@ -221,6 +240,7 @@ class Target:
             self._hang_up()
         if case.api_key in _CHANGES_TOPICS:
             world.check()
+            self._crowded = world.crowded()
         return cost
 
     def _connected(self, case: Case) -> Client:

@@ -51,6 +51,9 @@ USER, PASSWORD = "fuzz", "secret"
 # What the cluster may leave behind when it renames a folder.
 _ASIDE = ("-delete", "-stray")
 _VICTIM = b"the file of somebody else"
+# A request makes no more partitions, and in a folder each has an open file. The process opens a few other files.
+_MOST_MADE = 10_000
+_OTHER_FILES = 1_000
 # A folder is compared with the catalogue after each request only while there are few topics.
 _FEW = 200
 # A cluster with more partitions restarts once only, and no link is planted in its folder.
@@ -104,6 +107,18 @@ class World:
         """Of the first topics, but SOUND."""
         topics = list(self.cluster.catalogue.topics.values())[:10]
         return [topic.topic_id.bytes for topic in topics if topic.name != SOUND]
+
+    def partitions(self) -> int:
+        return sum(len(topic.partitions) for topic in self.cluster.catalogue.topics.values())
+
+    def things(self) -> int:
+        """How many things the present cluster has made, changed and deleted so far."""
+        return self.cluster.memory.changes
+
+    def crowded(self) -> bool:
+        """Whether the next request may need more open files than the process can have."""
+        room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES
+        return self.root is not None and self.partitions() > room - _MOST_MADE
 
     def producer(self, transactional_id: str) -> tuple[int, int]:
         """The present producer id and epoch; (-1, -1) if there are none."""
@@ -279,6 +294,13 @@ def _as_fault(kind: str, text: str) -> Iterator[None]:
         yield
     except (KafkaError, OSError) as error:
         raise FuzzError(kind, f"{text}: {error}") from error
+
+
+def allow_descriptors() -> bool:
+    """Let this process open as many files as it may. Returns whether they suffice for a world with a folder."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard > _MOST_MADE + _OTHER_FILES
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from kafkabuf.broker.apis.dispatch import APIS
 from kafkabuf.broker.log.manager import LogManager
 from kafkabuf.errors import KafkaStorageError
 from kafkabuf.protocol import messages
-from tests.hostile import fuzz_cases, fuzz_runs, fuzz_target, fuzz_wire, fuzz_worlds
+from tests.hostile import fuzz_cases, fuzz_progress, fuzz_runs, fuzz_target, fuzz_wire, fuzz_worlds
 from tests.hostile.fuzz_cases import Cases
 from tests.hostile.fuzz_faults import Fault, Summary, table
 from tests.hostile.fuzz_runs import Options, Supervisor
@@ -304,8 +304,7 @@ def test_fuzzer_finds_a_planted_fault_and_keeps_its_request(
     """The file shows the fault again. A fault costs the run nothing but its worker."""
     frame = plant(monkeypatch, handler).frame
     draw_seldom(monkeypatch, frame)
-    monkeypatch.setattr(fuzz_runs, "_HANG_SECONDS", 1.0 if kind == "hang" else 30.0)
-    monkeypatch.setattr(fuzz_runs, "_BUSY", 2)
+    monkeypatch.setattr(fuzz_progress, "TURN_SECONDS", 1.0 if kind == "hang" else 30.0)
     monkeypatch.setattr(fuzz_runs, "_HUGE", 200 * MIB)
     supervisor, said = run(tmp_path)
     assert [(fault.kind, fault.api) for fault in supervisor.faults.values()] == [(kind, "ListGroups")]
@@ -369,7 +368,7 @@ def test_table_counts_the_requests_of_each_world_origin_and_api() -> None:
 def test_memory_that_a_worker_got_from_its_parent_is_no_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parent holds more than a worker may grow by, and a request is served when the supervisor looks first."""
 
-    def serves(progress: fuzz_runs._Progress, pipe: Any) -> None:
+    def serves(progress: fuzz_progress.Progress, pipe: Any) -> None:
         progress.begin(0)
         progress.serve(0, Case(corpus()[0]))
         pipe.send("serves")
@@ -426,7 +425,7 @@ def test_generation_sends_the_same_requests_in_each_run(tmp_path: Path, monkeypa
     runs = []
     for _ in range(2):
         drawn: list[Case] = []
-        supervised = fuzz_runs._Progress(tmp_path / "running")
+        supervised = fuzz_progress.Progress(tmp_path / "running")
         monkeypatch.setattr(fuzz_runs, "_seeded_ids", lambda seed: monkeypatch.setattr(os, "urandom", ids(seed)))
         options = Options(tmp_path, world="memory")
         options.deadline = time.monotonic() + 60
