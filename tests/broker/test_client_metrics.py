@@ -18,7 +18,7 @@ from kafkabuf.broker.telemetry import arrived, manager, otlp
 from kafkabuf.broker.telemetry.peer import Peer
 from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.clock import ManualClock
-from kafkabuf.errors import ConfigError, CorruptMessageError, TimeoutError
+from kafkabuf.errors import ConfigError, CorruptMessageError, InvalidConfigError, TimeoutError
 from kafkabuf.network import otlp as encoder
 from kafkabuf.protocol import messages as m
 from tests.broker.raw_client import RawClient
@@ -146,6 +146,17 @@ def test_patterns_that_take_long_match_no_client_and_stall_nobody(cluster: Embed
     start = time.monotonic()
     assert ask(client).requested_metrics == ("a.",)
     assert time.monotonic() - start < 2
+
+
+def test_pattern_that_would_take_long_to_compile_stalls_nobody() -> None:
+    """To compile 390 sets of 65,535 characters takes seconds."""
+    configs = MetricsConfigs()
+    began = time.thread_time()
+    sets = "[\x01-\uffff]" * 390
+    configs.replace("s", {"match": f"client_id=(?i){sets}"}, dry_run=False)
+    assert time.thread_time() - began < 0.5
+    with pytest.raises(InvalidConfigError, match="Illegal client matching pattern"):
+        configs.replace("s", {"match": "client_id=[a"}, dry_run=False)
 
 
 def test_changed_subscription_is_told_at_the_next_push(
@@ -310,6 +321,9 @@ def test_cluster_keeps_the_last_pushes_within_bounds() -> None:
     for number in range(arrived.MOST_PUSHES + 5):
         kept.add(arrived.Push(UUID(int=number), None, 1, 0, False, 0, b""))
     assert len(kept.since(0)[0]) == arrived.MOST_PUSHES
+    for _ in range(arrived.MOST_PUSHES):
+        kept.add(arrived.Push(UUID(int=7), "x" * 32_767, 1, 0, False, 0, b""))
+    assert len(kept.since(0)[0]) == arrived.MOST_BYTES // 32_767, "the ids of clients count, too"
 
 
 def test_node_remembers_so_many_clients_and_forgets_those_that_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:

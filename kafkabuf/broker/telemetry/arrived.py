@@ -29,6 +29,11 @@ class Push:
     codec: int
     content: bytes
 
+    @property
+    def size(self) -> int:
+        """The bytes that the client has sent and that are kept: its id may be as long as a string can be."""
+        return len(self.content) + len(self.client_id or "")
+
 
 @dataclass(frozen=True, slots=True)
 class ClientMetrics:
@@ -79,9 +84,9 @@ class Arrived:
     def add(self, push: Push) -> None:
         self.count += 1
         self._pushes.append(push)
-        self._size += len(push.content)
+        self._size += push.size
         while len(self._pushes) > MOST_PUSHES or self._size > MOST_BYTES:
-            self._size -= len(self._pushes.popleft().content)
+            self._size -= self._pushes.popleft().size
         if self._more is not None and not self._more.done():
             self._more.set_result(None)
 
