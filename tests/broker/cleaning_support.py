@@ -15,10 +15,9 @@ from aiokafka.record import MemoryRecords
 from kafkabuf.broker.log.cleaning.cleaner import LogCleaner, cleanable_end
 from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.log import PartitionLog
-from kafkabuf.broker.log.storage.files import FileSegments
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
-from tests.broker.log_support import Producer, append, end
+from tests.broker.log_support import Producer, append, end, on_disk
 from tests.broker.raw_client import NOW, batch
 
 CODECS: tuple[Callable[[bytes], bytes], ...] = (
@@ -57,9 +56,9 @@ def keyed(
 
 def logs(folder: Path | None, config: LogConfig = COMPACTED, recovery_point: int = 0) -> PartitionLog:
     """A log in memory, or in a folder."""
-    clock = ManualClock(wall_ms=NOW)
-    segments = None if folder is None else FileSegments(folder, recovery_point, clock)
-    return PartitionLog(config, segments, clock)
+    if folder is None:
+        return PartitionLog(config, clock=ManualClock(wall_ms=NOW))
+    return on_disk(folder, config, recovery_point)
 
 
 def fill(log: PartitionLog, seed: int) -> None:

@@ -1,15 +1,53 @@
-"""Logs without a cluster: appends as a leader's, with the checks of Produce."""
+"""Logs without a cluster: appends as a leader's, with the checks of Produce; logs on the disk, and their sudden end."""
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+from pathlib import Path
+
 from kafkabuf.broker.log.batch import check_batch, stamp
-from kafkabuf.broker.log.config import Limits
+from kafkabuf.broker.log.config import Limits, LogConfig
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.storage.batches import heads
+from kafkabuf.broker.log.storage.files import FileSegments
+from kafkabuf.clock import ManualClock
 from tests.broker.raw_client import NOW, batch
 
 Producer = tuple[int, int, int]
+# The log that was opened last in each folder.
+_OPENED: dict[Path, PartitionLog] = {}
+
+
+def on_disk(
+    folder: Path,
+    config: LogConfig | None = None,
+    recovery_point: int = 0,
+    clock: ManualClock | None = None,
+    flusher: Executor | None = None,
+) -> PartitionLog:
+    """The log that a new process opens. The process that had the folder before was killed, if it had not closed the
+    log: the caller must not use that log any more."""
+    if (before := _OPENED.pop(folder, None)) is not None:
+        kill(before)
+    clock = clock or ManualClock(wall_ms=NOW)
+    log = PartitionLog(config or LogConfig(), FileSegments(folder, recovery_point, clock, flusher), clock)
+    _OPENED[folder] = log
+    return log
+
+
+def kill(log: PartitionLog) -> None:
+    """Closes the log's files and writes nothing, as the end of its process does."""
+    if not log.closed:
+        log.closed = True
+        assert isinstance(log.segments, FileSegments)
+        log.segments.close_files()
+
+
+def kill_all() -> None:
+    """Kills every log of `on_disk`."""
+    while _OPENED:
+        kill(_OPENED.popitem()[1])
 
 
 def append(log: PartitionLog, data: bytes, epoch: int = 0) -> int:

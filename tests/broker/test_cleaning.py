@@ -125,9 +125,10 @@ def test_memory_and_disk_and_a_second_process_have_the_same_cleaned_log(seed: in
         clean(log)
     expected = contents(disk)
     assert expected == contents(memory)
-    assert contents(logs(tmp_path / "log", recovery_point=disk.segments.recovery_point)) == expected
-    disk.close()
-    assert contents(logs(tmp_path / "log", recovery_point=disk.end_offset)) == expected
+    again = logs(tmp_path / "log", recovery_point=disk.segments.recovery_point)
+    assert contents(again) == expected
+    again.close()
+    assert contents(logs(tmp_path / "log", recovery_point=again.end_offset)) == expected
 
 
 def fill_more(log: PartitionLog) -> None:

@@ -100,7 +100,7 @@ def test_restart_keeps_topics_records_and_offsets(tmp_path: Path) -> None:
         cluster._call(lambda c: c.catalogue.delete_topic("gone"))
         cluster.create_topic("gone")
         assert client.produce("gone", batch([b"x"] * 4)).base_offset == 0
-        _forget(cluster)
+        forget(cluster)
     with running(tmp_path) as (cluster, client):
         assert cluster.topics() == {"t": 3, "gone": 1}
         assert (cluster.log_start_offset("gone", 0), cluster.end_offset("gone", 0)) == (0, 4)
@@ -150,7 +150,7 @@ def test_restart_keeps_transactions(tmp_path: Path, clean: bool) -> None:
         world.close()
     else:
         world.client.socket.close()
-        _forget(world.cluster)
+        forget(world.cluster)
     with running(tmp_path, clock=world.clock) as (cluster, client):
         world.cluster, world.client = cluster, client
         assert (world.stable(), world.stable(1)) == (2, 0)
@@ -228,7 +228,7 @@ def test_offsets_of_a_transaction_that_a_kill_cuts_off_show_all_or_none(tmp_path
                 next(ending)
 
         cluster._call(begin)
-        _forget(cluster)
+        forget(cluster)
     topics = [{"name": "t", "partition_indexes": list(numbers)}]
     with running(tmp_path) as (cluster, client):
         for stable in (False, True):
@@ -240,13 +240,17 @@ def test_offsets_of_a_transaction_that_a_kill_cuts_off_show_all_or_none(tmp_path
         assert cluster._call(lambda inside: {key[0] for _, key, _ in inside.memory.groups()}) == {"committed"}
 
 
-def _forget(cluster: EmbeddedCluster) -> None:
-    """Ends the cluster as kill -9 does: it writes nothing more, and its lock is released."""
+def forget(cluster: EmbeddedCluster) -> None:
+    """Ends the cluster as kill -9 does: it writes nothing more, and its files are closed."""
 
     def die(found: Any) -> None:
-        found.logs.close = found.memory.close = lambda: None
+        found.logs.close, found.memory.close = partial(close_files, found), found.memory._journal.close
+
+    def close_files(found: Any) -> None:
+        found.logs._flusher.shutdown()
+        for log in found.logs._logs.values():
+            log.segments.close_files()
         os.close(found.logs._lock)
-        found.logs._lock = None
 
     cluster._call(die)
     cluster.stop()
@@ -279,7 +283,7 @@ def test_interrupted_deletion_never_brings_the_records_back(tmp_path: Path) -> N
         assert client.produce("t", batch([b"old"])).error_code == 0
         with mock.patch.object(LogManager, "deleting", return_value=iter(())):
             cluster._call(lambda c: c.catalogue.delete_topic("t"))
-        _forget(cluster)
+        forget(cluster)
     for _ in range(2):
         with running(tmp_path) as (cluster, _):
             assert cluster.topics() == {}
@@ -347,7 +351,7 @@ def test_copy_in_sync_leads_after_a_restart(tmp_path: Path) -> None:
         host, port, _ = cluster.nodes()[3 - preferred]
         with RawClient(f"{host}:{port}") as client:
             assert client.produce("t", batch([b"only here"]), acks=1).error_code == 0
-        _forget(cluster)
+        forget(cluster)
     with running(tmp_path, brokers=2) as (cluster, _):
         assert cluster.leader("t", 0)[0] == 3 - preferred
         assert cluster.leader("t", 0)[1] > epoch

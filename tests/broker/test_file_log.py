@@ -25,13 +25,12 @@ from hypothesis import strategies as st
 from kafkabuf.broker.log.config import Limits, LogConfig
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.message_set import check_message_set, stamp
-from kafkabuf.broker.log.storage.files import FileSegments
 from kafkabuf.broker.log.storage.index import OFFSETS, TIMES, SparseIndex
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaError, KafkaStorageError, OutOfOrderSequenceNumberError
 from rigs.jars import java, resolve_kafka
 from rigs.real_kafka import RealKafka
-from tests.broker.log_support import append, contents, end, put, put_in_transaction, read_all, stored
+from tests.broker.log_support import append, contents, end, on_disk, put, put_in_transaction, read_all, stored
 from tests.broker.raw_client import NOW, RawClient, batch, message
 from tests.effort import effort
 
@@ -39,16 +38,9 @@ SMALL = LogConfig(segment_bytes=20_000)
 PLAIN = LogConfig()
 
 
-def opened(
-    folder: Path, config: LogConfig = PLAIN, recovery_point: int = 0, clock: ManualClock | None = None
-) -> PartitionLog:
-    clock = clock or ManualClock(wall_ms=NOW)
-    return PartitionLog(config, FileSegments(folder, recovery_point, clock), clock)
-
-
 def killed(log: PartitionLog, folder: Path, config: LogConfig = PLAIN) -> PartitionLog:
     """The log that a new process opens from the present files. The caller must not use the old log any more."""
-    return opened(folder, config, log.segments.recovery_point)
+    return on_disk(folder, config, log.segments.recovery_point)
 
 
 def fill(log: PartitionLog) -> None:
@@ -78,7 +70,7 @@ def dump(folder: Path, gaps: bool = False) -> str:
 
 
 def test_kafkas_tool_reads_the_files(tmp_path: Path) -> None:
-    log = opened(tmp_path, SMALL)
+    log = on_disk(tmp_path, SMALL)
     fill(log)
     log.truncate_to(log.end_offset - 2)
     # Opening makes these indexes anew, for a log that was not closed.
@@ -111,7 +103,7 @@ def test_files_of_kafka_are_read(tmp_path: Path, kafka_4: RealKafka) -> None:
                 assert client.produce("files", records).error_code == 0
         theirs = bytes(client.fetch("files", 0).records)
     shutil.copytree(kafka_4.log_dir / "files-0", tmp_path / "files-0")
-    log = opened(tmp_path / "files-0")
+    log = on_disk(tmp_path / "files-0")
     assert (log.end_offset, len(log.batches()), stored(log)) == (90, 60, theirs)
     with pytest.raises(OutOfOrderSequenceNumberError, match="60 is next"):
         put(log, b"x", producer=(7, 0, 61))
@@ -119,7 +111,7 @@ def test_files_of_kafka_are_read(tmp_path: Path, kafka_4: RealKafka) -> None:
 
 
 def test_clean_restart_reads_no_sealed_segment_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    log = opened(tmp_path, SMALL)
+    log = on_disk(tmp_path, SMALL)
     fill(log)
     before = contents(log)
     log.close()
@@ -127,7 +119,7 @@ def test_clean_restart_reads_no_sealed_segment_again(tmp_path: Path, caplog: pyt
     first = min(tmp_path.glob("*.log"))
     whole = first.read_bytes()
     first.write_bytes(whole[:100] + b"?" + whole[101:])
-    log = opened(tmp_path, SMALL, log.end_offset)
+    log = on_disk(tmp_path, SMALL, log.end_offset)
     assert caplog.records == []
     first.write_bytes(whole)
     assert contents(log) == before
@@ -136,7 +128,7 @@ def test_clean_restart_reads_no_sealed_segment_again(tmp_path: Path, caplog: pyt
 
 
 def test_kill_loses_no_appended_batch_and_no_state(tmp_path: Path) -> None:
-    log = opened(tmp_path, SMALL)
+    log = on_disk(tmp_path, SMALL)
     fill(log)
     before = contents(log)
     for _ in range(2):
@@ -147,7 +139,7 @@ def test_kill_loses_no_appended_batch_and_no_state(tmp_path: Path) -> None:
 
 
 def test_recovery_cuts_off_exactly_the_torn_batch(tmp_path: Path) -> None:
-    log = opened(tmp_path / "whole")
+    log = on_disk(tmp_path / "whole")
     put(log, b"one", producer=(7, 0, 0))
     put(log, b"two", b"three", producer=(7, 0, 1))
     kept = contents(log)
@@ -159,7 +151,7 @@ def test_recovery_cuts_off_exactly_the_torn_batch(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / f"{0:020d}.log").write_bytes(whole[:cut])
         shutil.copy(tmp_path / "whole" / "leader-epoch-checkpoint", folder)
-        again = opened(folder)
+        again = on_disk(folder)
         assert contents(again) == kept, cut
         assert (folder / f"{0:020d}.log").stat().st_size == size
         assert put(again, b"next", producer=(7, 0, 3)) == 3
@@ -181,7 +173,7 @@ def test_damage_leaves_the_batches_before_it(
     """The damage cuts off or replaces the last segment from some byte on, or changes that byte alone. A CRC or a header
     shows the damage. No entry of the indexes may matter."""
     with tempfile.TemporaryDirectory() as name:
-        log = opened(folder := Path(name), LogConfig(segment_bytes=segment_bytes))
+        log = on_disk(folder := Path(name), LogConfig(segment_bytes=segment_bytes))
         for size in sizes:
             put(log, b"x" * size)
         log.segments.roll(log.producers) if segment_bytes == 3000 and len(sizes) % 2 else None
@@ -191,7 +183,9 @@ def test_damage_leaves_the_batches_before_it(
         cut = int(at * len(data))
         broken = data[:cut] + (bytes([data[cut] ^ 1]) + data[cut + 1 :] if tail is None else tail)
         last.write_bytes(broken)
-        found = [bytes(one.data) for one in opened(folder).batches()]
+        again = on_disk(folder)
+        found = [bytes(one.data) for one in again.batches()]
+        again.close()
         intact = int(last.stem)
         # The new bytes may equal the old bytes.
         position = next((at for at in range(len(data)) if data[at : at + 1] != broken[at : at + 1]), len(data))
@@ -212,7 +206,7 @@ def test_damage_leaves_the_batches_before_it(
 
 
 def test_lookup_by_index_equals_a_scan(tmp_path: Path) -> None:
-    disk, memory = opened(tmp_path, LogConfig(segment_bytes=30_000)), PartitionLog()
+    disk, memory = on_disk(tmp_path, LogConfig(segment_bytes=30_000)), PartitionLog()
     for number in range(250):
         values, time = [b"x" * (number * 37 % 900)] * (number % 4 + 1), NOW + number + (number * 71) % 7
         for log in (disk, memory):
@@ -229,7 +223,7 @@ def test_lookup_by_index_equals_a_scan(tmp_path: Path) -> None:
 
 
 def test_fetch_limit_returns_whole_batches_and_at_least_one(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = on_disk(tmp_path)
     for number in range(3):
         put(log, b"x" * 100 * (number + 1))
     size = [len(one.data) for one in log.batches()]
@@ -259,7 +253,7 @@ OPERATIONS = st.lists(
 def test_log_on_disk_equals_a_log_in_memory(operations: list[tuple[str, int]]) -> None:
     config = LogConfig(segment_bytes=1500)
     with tempfile.TemporaryDirectory() as name, mock.patch("os.fsync"):
-        disk, memory, epoch = opened(folder := Path(name), config), PartitionLog(clock=ManualClock(wall_ms=NOW)), 0
+        disk, memory, epoch = on_disk(folder := Path(name), config), PartitionLog(clock=ManualClock(wall_ms=NOW)), 0
         for operation, number in operations:
             if operation == "epoch":
                 epoch += 1
@@ -298,7 +292,7 @@ def test_retention_drops_sealed_segments_when_they_expire(tmp_path: Path) -> Non
     clock = ManualClock(wall_ms=NOW)
     one = len(batch([b"x" * 900]))
     config = LogConfig(retention_bytes=5 * one, retention_ms=1000, segment_bytes=2 * one)
-    log = opened(tmp_path, config, clock=clock)
+    log = on_disk(tmp_path, config, clock=clock)
     starts = []
     for number in range(9):
         put(log, b"x" * 900, time=NOW + number)
@@ -321,11 +315,12 @@ def test_retention_drops_sealed_segments_when_they_expire(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.glob("*.log")) == [f"{9:020d}.log"]
     assert put(log, b"after") == 9
     log.high_watermark = 10
-    assert contents(killed(log, tmp_path, config)) == contents(log)
+    before = contents(log)
+    assert contents(killed(log, tmp_path, config)) == before
 
 
 def test_segments_behind_a_damaged_segment_are_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    log = opened(tmp_path, SMALL)
+    log = on_disk(tmp_path, SMALL)
     fill(log)
     second = sorted(tmp_path.glob("*.log"))[1]
     offset = int(second.stem)
@@ -342,13 +337,13 @@ def test_segments_behind_a_damaged_segment_are_dropped(tmp_path: Path, caplog: p
 @pytest.mark.parametrize("damage", [b"", b"?" * 7, b"\0" * 16, b"\0\0\0\1\0\0\0\2" * 4, b"\0\0\0\1\x7f\0\0\0"])
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "snapshot"])
 def test_damaged_index_is_made_anew(tmp_path: Path, suffix: str, damage: bytes) -> None:
-    log = opened(tmp_path, SMALL)
+    log = on_disk(tmp_path, SMALL)
     fill(log)
     before = contents(log)
     log.close()
     for path in tmp_path.glob(f"*.{suffix}"):
         path.write_bytes(damage)
-    log = opened(tmp_path, SMALL, log.end_offset)
+    log = on_disk(tmp_path, SMALL, log.end_offset)
     assert contents(log) == before
     put(log, b"next")
     log.close()
@@ -358,17 +353,17 @@ def test_damaged_index_is_made_anew(tmp_path: Path, suffix: str, damage: bytes) 
 
 
 def test_plausible_but_wrong_index_loses_no_batch(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = on_disk(tmp_path)
     for _ in range(20):
         put(log, b"x" * 1000)
     before = contents(log)
     log.close()
     (tmp_path / f"{0:020d}.index").write_bytes(OFFSETS.pack(3, 5000))
-    assert contents(opened(tmp_path, recovery_point=20)) == before
+    assert contents(on_disk(tmp_path, recovery_point=20)) == before
 
 
 def test_epochs_are_derived_from_batches_without_the_checkpoint(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = on_disk(tmp_path)
     for epoch in (1, 1, 4):
         put(log, b"x", epoch=epoch)
     (tmp_path / "leader-epoch-checkpoint").write_text("what?\n")
@@ -378,7 +373,7 @@ def test_epochs_are_derived_from_batches_without_the_checkpoint(tmp_path: Path) 
 
 
 def test_damaged_snapshot_is_ignored(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = on_disk(tmp_path)
     put(log, b"x", producer=(7, 0, 0))
     before = contents(log)
     log.close()
@@ -386,11 +381,11 @@ def test_damaged_snapshot_is_ignored(tmp_path: Path) -> None:
     data = path.read_bytes()
     for at in range(len(data)):
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-        assert contents(opened(tmp_path, recovery_point=1)) == before
+        assert contents(on_disk(tmp_path, recovery_point=1)) == before
 
 
 def test_truncation_deletes_the_snapshots_behind_it(tmp_path: Path) -> None:
-    log = opened(tmp_path, LogConfig(segment_bytes=300))
+    log = on_disk(tmp_path, LogConfig(segment_bytes=300))
     for sequence in range(5):
         put(log, b"x" * 50, producer=(7, 0, sequence))
     log.truncate_to(1)
@@ -402,7 +397,7 @@ def test_truncation_deletes_the_snapshots_behind_it(tmp_path: Path) -> None:
 
 
 def test_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = on_disk(tmp_path)
     put(log, b"before", producer=(7, 0, 0))
     kept = contents(log)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -417,7 +412,8 @@ def test_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     assert contents(log) == kept
     assert (tmp_path / f"{0:020d}.log").stat().st_size == log.size
     assert put(log, b"x" * 5000, producer=(7, 0, 1)) == 1
-    assert contents(killed(log, tmp_path)) == contents(log)
+    before = contents(log)
+    assert contents(killed(log, tmp_path)) == before
 
 
 def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
@@ -426,11 +422,11 @@ def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
 
     advice = r"cannot open .*\.log: Permission denied; check the disk, and the file's owner"
     with mock.patch("os.open", refuse), pytest.raises(KafkaStorageError, match=advice):
-        opened(tmp_path)
+        on_disk(tmp_path)
 
 
 def test_log_is_flushed_every_flush_messages_records(tmp_path: Path) -> None:
-    log = opened(tmp_path, LogConfig(flush_messages=3))
+    log = on_disk(tmp_path, LogConfig(flush_messages=3))
     points = []
     for _ in range(7):
         put(log, b"x")
@@ -439,7 +435,7 @@ def test_log_is_flushed_every_flush_messages_records(tmp_path: Path) -> None:
 
 
 def test_old_messages_on_disk_keep_their_offsets(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = on_disk(tmp_path)
     for number in range(60):
         time = NOW + number
         inner = b"".join(message(b"v" * 40, offset=one, time=time) for one in range(5))
@@ -460,7 +456,7 @@ def test_old_messages_on_disk_keep_their_offsets(tmp_path: Path) -> None:
 
 
 def test_segments_are_named_for_their_first_offsets(tmp_path: Path) -> None:
-    log = opened(tmp_path, LogConfig(segment_bytes=100))
+    log = on_disk(tmp_path, LogConfig(segment_bytes=100))
     for values in ([b"a"], [b"b", b"c"], [b"d"]):
         put(log, *values)
     names = [int(path.stem) for path in sorted(tmp_path.glob("*.log"))]
@@ -478,8 +474,7 @@ def test_sealed_segment_is_trusted_once_it_is_flushed(tmp_path: Path) -> None:
             tasks.append(lambda: future.set_result(work(*args, **more)))
             return future
 
-    clock = ManualClock(wall_ms=NOW)
-    log = PartitionLog(LogConfig(segment_bytes=100), FileSegments(tmp_path, 0, clock, Flusher()), clock)
+    log = on_disk(tmp_path, LogConfig(segment_bytes=100), flusher=Flusher())
     synced: list[str] = []
     with mock.patch("kafkabuf.broker.log.storage.segment.sync_path", side_effect=lambda path: synced.append(path.name)):
         for _ in range(4):

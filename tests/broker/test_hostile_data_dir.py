@@ -20,7 +20,7 @@ from kafkabuf.broker.log.storage import disk
 from kafkabuf.errors import KafkaStorageError
 from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient, batch
-from tests.broker.test_data_dir import _forget, running
+from tests.broker.test_data_dir import forget, running
 
 FILE = f"{0:020d}.log"
 
@@ -90,7 +90,7 @@ def test_topic_that_the_disk_does_not_delete_is_gone_and_begins_empty(tmp_path: 
         cluster.create_topic("t")
         assert cluster.end_offset("t", 0) == 0
         assert client.produce("t", batch([b"new"])).base_offset == 0
-        _forget(cluster)
+        forget(cluster)
     with running(tmp_path) as (cluster, _):
         (kept,) = cluster.records("t", 0)
         assert b"new" in kept
@@ -106,7 +106,7 @@ def test_log_start_of_a_deleted_topic_hides_no_record_of_the_next_after_a_kill(t
             assert delete(client, "t") == 0
         cluster.create_topic("t")
         assert client.produce("t", batch([b"new"] * 4)).error_code == 0
-        _forget(cluster)
+        forget(cluster)
     with running(tmp_path) as (cluster, _):
         assert (cluster.log_start_offset("t", 0), cluster.end_offset("t", 0)) == (0, 4)
 

@@ -16,16 +16,14 @@ import pytest
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.cluster.cluster import Cluster
-from kafkabuf.broker.log.log import PartitionLog
-from kafkabuf.broker.log.storage.files import FileSegments
 from kafkabuf.broker.log.storage.journal import Journal
 from kafkabuf.broker.transactions import RETRY_SECONDS, State
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaStorageError
 from kafkabuf.protocol import messages
-from tests.broker.log_support import contents, end, put_in_transaction
+from tests.broker.log_support import contents, end, on_disk, put_in_transaction
 from tests.broker.raw_client import NOW, RawClient, batch, error_codes
-from tests.broker.test_data_dir import _forget, running
+from tests.broker.test_data_dir import forget, running
 
 STORAGE_ERROR = KafkaStorageError.code
 UNKNOWN_TOPIC = 3
@@ -116,7 +114,7 @@ def test_topic_that_the_disk_refuses_at_any_step_leaves_nothing(tmp_path: Path, 
         assert granted >= 3
         after = present(cluster, tmp_path)
         assert after != before
-        _forget(cluster)
+        forget(cluster)
     with running(tmp_path, brokers=3) as (cluster, client):
         assert present(cluster, tmp_path) == after
         for name in cluster.topics():
@@ -131,7 +129,7 @@ def test_restart_after_a_refused_topic_has_nothing_of_it(tmp_path: Path) -> None
         disk = RefusingDisk(tmp_path, 9, errno.ENOSPC)
         with disk.refusing():
             assert create(client) == STORAGE_ERROR
-        _forget(cluster)
+        forget(cluster)
     with running(tmp_path, brokers=3) as (cluster, client):
         assert cluster.topics() == {}
         assert list(tmp_path.glob("node-*/new*")) == []
@@ -189,14 +187,9 @@ def test_disk_that_fills_up_amid_an_append_keeps_the_log_whole(tmp_path: Path) -
             assert cluster.records("t", 0) == before
         assert client.produce("t", batch([b"z"])).base_offset == 1
         before = cluster.records("t", 0)
-        _forget(cluster)
+        forget(cluster)
     with running(tmp_path) as (cluster, _):
         assert cluster.records("t", 0) == before
-
-
-def on_disk(folder: Path, recovery_point: int = 0) -> PartitionLog:
-    clock = ManualClock(wall_ms=NOW)
-    return PartitionLog(segments=FileSegments(folder, recovery_point, clock), clock=clock)
 
 
 def refuse(*arguments: Any, **named: Any) -> Any:
@@ -218,7 +211,7 @@ def test_aborted_transaction_stays_aborted_if_the_disk_refuses_its_index(tmp_pat
     assert len(log.aborted(0, 9)) == 2
     if closed:
         log.close()
-    assert contents(on_disk(tmp_path, 4 if closed else 0)) == expected
+    assert contents(on_disk(tmp_path, recovery_point=4 if closed else 0)) == expected
 
 
 def test_torn_entry_of_a_transaction_index_is_taken_back(tmp_path: Path) -> None:
@@ -303,7 +296,7 @@ def test_deletion_that_the_journal_refuses_changes_nothing(tmp_path: Path) -> No
         assert answer.responses[0].error_code == STORAGE_ERROR
         assert present(cluster, tmp_path) == before
         leader = cluster.leader("old", 0)
-        _forget(cluster)
+        forget(cluster)
     with running(tmp_path, brokers=3) as (cluster, _):
         assert cluster.leader("old", 0) == (leader[0], leader[1] + 1)
 
