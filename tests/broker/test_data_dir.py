@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest import mock
 
@@ -23,6 +26,7 @@ from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.groups.offsets import Committed
 from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.manager import LogManager
+from kafkabuf.broker.log.storage import journal as journals
 from kafkabuf.broker.log.storage.journal import Journal
 from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.broker.waiting.timer import Timer
@@ -442,6 +446,30 @@ def test_journal_is_rewritten_when_most_lines_are_outdated(tmp_path: Path) -> No
     (again := Journal(path)).open()
     assert list(again.find()) == [(("offset",), 2999)]
     again.close()
+
+
+def test_journal_of_thousands_of_values_is_written_anew_a_little_with_each_change(tmp_path: Path) -> None:
+    """At no moment does a kill lose a change, or the order of the values."""
+    journal, random = Journal(path := tmp_path / "journal"), Random(1)
+    journal.open()
+    for number in range(1_500):
+        journal.put(("n", number), number)
+    moments = set(random.sample(range(6_000), 30))
+    sizes = []
+    with mock.patch.object(journals, "_encode", side_effect=journals._encode) as encode:
+        for step in range(6_000):
+            encode.reset_mock()
+            journal.put(("n", random.randrange(1_700)), None if random.random() < 0.4 else step)
+            assert encode.call_count <= 1 + journals._VALUES_AT_ONCE
+            sizes.append(path.stat().st_size)
+            if step in moments:
+                killed = Journal(Path(shutil.copy(path, tmp_path / "killed")))
+                killed.open()
+                assert list(killed.find()) == list(journal.find())
+                killed.close()
+    assert sum(after < before for before, after in pairwise(sizes)) >= 2, "it was shortened"
+    journal.close()
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 @pytest.mark.parametrize("brokers", [1, 3])

@@ -100,7 +100,7 @@ def test_deleted_topic_leaves_the_checkpoint(tmp_path: Path) -> None:
     with EmbeddedCluster(data_dir=tmp_path) as cluster:
         cluster.create_topic("t")
         cluster.create_topic("u")
-        cluster._call(lambda c: c.logs._write_checkpoints())
+        cluster._call(lambda c: c.logs.write_checkpoints())
         assert (tmp_path / "node-1" / FILE).read_text() == "0\n2\nt 0 0\nu 0 0\n"
         cluster._call(lambda c: c.catalogue.delete_topic("t"))
     assert (tmp_path / "node-1" / FILE).read_text() == "0\n1\nu 0 0\n"

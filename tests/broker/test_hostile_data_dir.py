@@ -101,8 +101,8 @@ def test_log_start_of_a_deleted_topic_hides_no_record_of_the_next_after_a_kill(t
         cluster.create_topic("t")
         assert client.produce("t", batch([b"old"] * 3)).error_code == 0
         cluster._call(lambda c: c.catalogue.topic("t").partition(0).log.delete_before(3))
-        cluster._call(lambda c: c.logs._write_checkpoints())
-        with mock.patch("kafkabuf.broker.log.manager.write_checkpoint", side_effect=KafkaStorageError("full")):
+        cluster._call(lambda c: c.logs.write_checkpoints())
+        with mock.patch("kafkabuf.broker.log.checkpoints.write_lines", side_effect=KafkaStorageError("full")):
             assert delete(client, "t") == 0
         cluster.create_topic("t")
         assert client.produce("t", batch([b"new"] * 4)).error_code == 0

@@ -15,9 +15,10 @@ import pytest
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.cluster.cluster import Cluster
-from kafkabuf.broker.log import manager
-from kafkabuf.broker.log.manager import HIGH_WATERMARKS, LogManager
-from kafkabuf.broker.log.storage.checkpoint import write_checkpoint
+from kafkabuf.broker.log import checkpoints, manager
+from kafkabuf.broker.log.checkpoints import HIGH_WATERMARKS
+from kafkabuf.broker.log.manager import LogManager
+from kafkabuf.broker.log.storage.checkpoint import write_lines
 from kafkabuf.broker.log.storage.journal import Journal
 from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import KafkaStorageError
@@ -105,7 +106,7 @@ def test_topics_that_are_deleted_and_made_again_write_the_checkpoints_once(
     monkeypatch.setattr(manager, "CHECK_SECONDS", 1e6)
     names = [f"t-{number}" for number in range(COUNT)]
     written: list[Path] = []
-    write = write_checkpoint
+    write = write_lines
 
     def writing(path: Path, entries: Any) -> None:
         written.append(path)
@@ -115,8 +116,8 @@ def test_topics_that_are_deleted_and_made_again_write_the_checkpoints_once(
         cluster.create_topic("kept")
         for name in names:
             cluster.create_topic(name)
-        cluster._call(lambda c: c.logs._write_checkpoints())
-        monkeypatch.setattr(manager, "write_checkpoint", writing)
+        cluster._call(lambda c: c.logs.write_checkpoints())
+        monkeypatch.setattr(checkpoints, "write_lines", writing)
         cluster._call(lambda c: [c.catalogue.delete_topic(name) for name in names])
         assert written == []
         for name in names:
@@ -129,12 +130,12 @@ def test_checkpoints_forget_deleted_topics_with_the_next_check(tmp_path: Path) -
     with EmbeddedCluster(brokers=1, data_dir=tmp_path) as cluster:
         for name in ("gone", "again", "kept"):
             cluster.create_topic(name)
-        cluster._call(lambda c: c.logs._write_checkpoints())
+        cluster._call(lambda c: c.logs.write_checkpoints())
         cluster._call(lambda c: [c.catalogue.delete_topic(name) for name in ("gone", "again")])
         cluster.create_topic("again")
-        cluster._call(lambda c: c.logs._write_checkpoints())
+        cluster._call(lambda c: c.logs.write_checkpoints())
         assert {name for name, *_ in _entries(tmp_path)} == {"kept", "again"}
-        assert not any(cluster._call(lambda c: c.logs._gone).values())
+        assert not any(cluster._call(lambda c: c.logs._checkpoints._gone).values())
 
 
 def _entries(data_dir: Path) -> list[list[str]]:

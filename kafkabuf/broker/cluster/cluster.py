@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from kafkabuf.broker.cluster.catalogue import Catalogue
 from kafkabuf.broker.cluster.cluster_config import ClusterConfig
@@ -42,6 +42,7 @@ from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import ConfigError, KafkaError, KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
+T = TypeVar("T")
 
 # The kinds of settings in the journal.
 _NODES, _GROUPS, _METRICS = "nodes", "groups", "metrics"
@@ -73,7 +74,8 @@ class Cluster:
         self.warnings = LimitedWarnings(self.timer)
         self.tls = config.security.ssl_context()
         self.mechanisms = Mechanisms(config.security, clock) if config.security.sasl_mechanisms else None
-        self.logs = LogManager(self.timer, config.data_dir, config.log_cleaner_backoff_ms / 1000)
+        backoff = config.log_cleaner_backoff_ms / 1000
+        self.logs = LogManager(self.timer, config.data_dir, backoff, self._in_slices)
         self.memory = ClusterMemory(config.data_dir)
         self.node_configs = NodeConfigs(config, partial(self.memory.keep_configs, _NODES), self._change_defaults)
         self.group_configs = GroupConfigs(self.node_configs, partial(self.memory.keep_configs, _GROUPS))
@@ -83,7 +85,7 @@ class Cluster:
         self.groups = Groups(self.timer, config.groups, self._topics, self._keep_group, self.group_configs.of)
         self.transactions = Transactions(
             self.timer,
-            partial(self.slices.run, goes_on=True),
+            self._in_slices,
             self.memory.next_producer_id,
             self.write_marker,
             config.transaction_version,
@@ -183,7 +185,11 @@ class Cluster:
         self.timer.close()
 
     def _change_defaults(self) -> None:
-        self.slices.run(self.catalogue.changing_defaults(), goes_on=True)
+        self._in_slices(self.catalogue.changing_defaults())
+
+    def _in_slices(self, work: Work[T]) -> T | asyncio.Future[T]:
+        """Work of the cluster's own, which no client can end."""
+        return self.slices.run(work, goes_on=True)
 
     def node(self, node_id: int) -> Node:
         """Raises ConfigError if there is no such node."""

@@ -1,8 +1,7 @@
 """Opens, deletes, closes and trims every log of the cluster (Kafka's LogManager). Only the event loop calls it.
 
 With a `data_dir` the logs of node N lie in the folder node-N, as the logs of a Kafka broker lie in its log.dirs. Beside
-them lie Kafka's checkpoints: where each log begins, up to where it is on the disk, up to where it was cleaned, and up
-to where all copies in sync have it (the high watermark).
+them lie Kafka's checkpoints (checkpoints.py).
 """
 
 from __future__ import annotations
@@ -11,16 +10,22 @@ import fcntl
 import logging
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
+from kafkabuf.broker.log.checkpoints import (
+    CLEAN_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    Checkpoints,
+    Key,
+)
 from kafkabuf.broker.log.cleaning.cleaner import LogCleaner
 from kafkabuf.broker.log.config import UNLIMITED, LogConfig
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.names import check_name
-from kafkabuf.broker.log.storage.checkpoint import read_checkpoint, write_checkpoint
 from kafkabuf.broker.log.storage.disk import (
     DELETED,
     STRAY,
@@ -33,7 +38,7 @@ from kafkabuf.broker.log.storage.disk import (
     set_aside,
 )
 from kafkabuf.broker.log.storage.files import FileSegments
-from kafkabuf.broker.waiting.slices import Work
+from kafkabuf.broker.waiting.slices import Work, at_once, finish
 from kafkabuf.broker.waiting.timer import Timeout, Timer
 from kafkabuf.errors import KafkaStorageError
 
@@ -42,42 +47,34 @@ log = logging.getLogger("kafkabuf.broker")
 # Time between two checks of retention, and between two checkpoints (five minutes and one minute in Kafka; five seconds
 # for high watermarks).
 CHECK_SECONDS = 1.0
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-LOG_STARTS = "log-start-offset-checkpoint"
-HIGH_WATERMARKS = "replication-offset-checkpoint"
-CLEAN_OFFSETS = "cleaner-offset-checkpoint"
-_CHECKPOINTS: dict[str, Callable[[PartitionLog], int]] = {
-    LOG_STARTS: lambda opened: opened.log_start_offset,
-    RECOVERY_POINTS: lambda opened: opened.segments.recovery_point,
-    HIGH_WATERMARKS: lambda opened: opened.high_watermark,
-    CLEAN_OFFSETS: lambda opened: opened.clean_offset,
-}
 # Kafka's log.cleaner.backoff.ms.
 CLEANER_BACKOFF = 15.0
 _LOCK = ".lock"
 _NODE = re.compile("node-[0-9]+")
 
-# By topic and partition.
-Offsets = dict[tuple[str, int], int]
-
 
 class LogManager:
-    """Checks retention periodically only while a log has a retention.ms or lies on disk."""
+    """Checks retention periodically only while a log has a retention.ms or lies on disk. `run` does long work in
+    slices."""
 
-    def __init__(self, timer: Timer, data_dir: Path | None = None, cleaner_backoff: float = CLEANER_BACKOFF) -> None:
+    def __init__(
+        self,
+        timer: Timer,
+        data_dir: Path | None = None,
+        cleaner_backoff: float = CLEANER_BACKOFF,
+        run: Callable[[Work[None]], object] = finish,
+    ) -> None:
         self.data_dir = data_dir
         self._timer = timer
-        self._logs: dict[tuple[int, str, int], PartitionLog] = {}
+        self._logs: dict[Key, PartitionLog] = {}
         self.cleaner = LogCleaner(timer, cleaner_backoff)
-        self._by_topic: dict[str, dict[tuple[int, str, int], None]] = {}
+        self._by_topic: dict[str, dict[Key, None]] = {}
         self._check: Timeout | None = None
         self._lock: int | None = None
         # Flushes full segments. Its thread starts with the first of them.
         self._flusher = ThreadPoolExecutor(1, "kafkabuf-flusher")
-        # The content of each checkpoint file, by its node and name.
-        self._checkpoints: dict[tuple[int, str], Offsets] = {}
-        # The deleted logs that the checkpoint files may still have, of each node.
-        self._gone: dict[int, set[tuple[str, int]]] = {}
+        self._run = run
+        self._checkpoints = Checkpoints(self._folder)
 
     def start(self) -> None:
         """Locks the data folder. Raises KafkaStorageError if the disk refuses, or another cluster uses the folder."""
@@ -128,13 +125,7 @@ class LogManager:
         folder = self._folder(node) / f"{topic}-{partition}"
         if (found := kind(folder)) is not None:
             log.warning("%s is %s of no topic: it is kept as %s", folder, found, set_aside(folder).name)
-        where, gone = (topic, partition), self._gone.setdefault(node, set())
-        if any(where in self._read(node, name) for name in _CHECKPOINTS):
-            # With all others that are gone: else each of thousands of new logs writes the files.
-            gone.add(where)
-            for name in _CHECKPOINTS:
-                self._write(node, name, {}, gone)
-        gone.discard(where)
+        self._checkpoints.make_way(node, (topic, partition))
 
     def discard(self, node: int, topic: str, partition: int) -> None:
         """Deletes a log. A folder that the disk does not delete stays, if possible under a name that no log has, and
@@ -144,7 +135,7 @@ class LogManager:
             self.cleaner.forget(key)
             partition_log = self._logs.pop(key)
             if self.data_dir is not None:
-                self._gone.setdefault(node, set()).add((topic, partition))
+                self._checkpoints.forget(node, (topic, partition))
             self._by_topic[topic].pop(key)
             if not self._by_topic[topic]:
                 del self._by_topic[topic]
@@ -171,7 +162,7 @@ class LogManager:
         elif found is None and not new:
             log.warning("%s is missing: the log begins anew, without the records that were there", path)
         known = found == "a folder"
-        recovery_point = self._read(node, RECOVERY_POINTS).get(where, 0)
+        recovery_point = self._checkpoints.offset(node, RECOVERY_POINTS, where)
         try:
             segments = FileSegments(path, recovery_point, clock, self._flusher)
             return self._opened(segments, config, node, where)
@@ -183,10 +174,12 @@ class LogManager:
     def _opened(self, segments: FileSegments, config: LogConfig, node: int, where: tuple[str, int]) -> PartitionLog:
         try:
             opened = PartitionLog(config, segments, self._timer.clock)
-            start = self._read(node, LOG_STARTS).get(where, 0)
+            start, clean, replicated = (
+                self._checkpoints.offset(node, name, where) for name in (LOG_STARTS, CLEAN_OFFSETS, HIGH_WATERMARKS)
+            )
             opened.delete_before(min(max(start, 0), opened.end_offset))
-            opened.clean_offset = min(max(self._read(node, CLEAN_OFFSETS).get(where, 0), 0), opened.end_offset)
-            opened.replicated_offset = self._read(node, HIGH_WATERMARKS).get(where, 0)
+            opened.clean_offset = min(max(clean, 0), opened.end_offset)
+            opened.replicated_offset = replicated
         except BaseException:
             segments.close_files()
             raise
@@ -240,7 +233,7 @@ class LogManager:
                 partition_log.close()
             except KafkaStorageError as error:
                 log.error("%s-%d of node %d was not closed: %s", key[1], key[2], key[0], error)
-        self._write_checkpoints()
+        self.write_checkpoints()
         self._logs.clear()
         self._by_topic.clear()
         if self._lock is not None:
@@ -250,24 +243,43 @@ class LogManager:
     # ---- periodic checks
 
     def _watch(self, config: LogConfig) -> None:
-        if self._check is None and (self.data_dir is not None or config.retention_ms != UNLIMITED):
+        if self.data_dir is not None or config.retention_ms != UNLIMITED:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._check is None:
             self._check = self._timer.after(CHECK_SECONDS, self._check_logs)
 
     def _check_logs(self) -> None:
-        self._check = None
-        for partition_log in self._logs.values():
-            self._watch(partition_log.config)
-        self.retain()
-        self._write_checkpoints()
+        self._run(self._checking())
+
+    def _checking(self) -> Work[None]:
+        """Drops what has expired, and writes the checkpoints. Until that has ended no other check begins."""
+        again = False
+        try:
+            for key, partition_log in tuple(self._logs.items()):
+                again = again or self.data_dir is not None or partition_log.config.retention_ms != UNLIMITED
+                if not partition_log.closed:
+                    self._retain(key, partition_log)
+                yield
+            yield from self._writing_checkpoints()
+        finally:
+            self._check = None
+        if again:
+            self._arm()
 
     def retain(self) -> None:
         """Drops what has expired."""
-        for (_, topic, partition), partition_log in self._logs.items():
-            if partition_log.config.retention_ms != UNLIMITED:
-                try:
-                    partition_log.retain()
-                except KafkaStorageError as error:
-                    log.error("%s-%d keeps expired records: %s", topic, partition, error)
+        for key, partition_log in self._logs.items():
+            self._retain(key, partition_log)
+
+    @staticmethod
+    def _retain(key: Key, partition_log: PartitionLog) -> None:
+        if partition_log.config.retention_ms != UNLIMITED:
+            try:
+                partition_log.retain()
+            except KafkaStorageError as error:
+                log.error("%s-%d keeps expired records: %s", key[1], key[2], error)
 
     # ---- checkpoints
 
@@ -275,35 +287,8 @@ class LogManager:
         assert self.data_dir is not None
         return self.data_dir / f"node-{node}"
 
-    def _read(self, node: int, name: str) -> Offsets:
-        found = self._checkpoints.get((node, name))
-        if found is None:
-            found = self._checkpoints[node, name] = {}
-            for topic, partition, offset in read_checkpoint(self._folder(node) / name, 3):
-                with suppress(ValueError):
-                    found[topic, int(partition)] = int(offset)
-        return found
+    def _writing_checkpoints(self) -> Work[None]:
+        if self.data_dir is not None:
+            yield from self._checkpoints.writing(self._logs)
 
-    def _write_checkpoints(self) -> None:
-        """Writes the offsets of every open log, and no entry of a deleted log. The entries of other logs stay."""
-        if self.data_dir is None:
-            return
-        for node in {key[0] for key in self._logs} | self._gone.keys():
-            logs = {key[1:]: partition_log for key, partition_log in self._logs.items() if key[0] == node}
-            gone = self._gone.get(node, set())
-            for name, offset in _CHECKPOINTS.items():
-                self._write(node, name, {where: offset(kept) for where, kept in logs.items()}, gone)
-            # What the disk has refused to drop goes once it is in the way of a new log.
-            gone.clear()
-
-    def _write(self, node: int, name: str, offsets: Offsets, deleted: Collection[tuple[str, int]]) -> None:
-        before = self._read(node, name)
-        after = {where: offset for where, offset in {**before, **offsets}.items() if where not in deleted}
-        if after == before:
-            return
-        path = self._folder(node) / name
-        try:
-            write_checkpoint(path, [(topic, partition, offset) for (topic, partition), offset in after.items()])
-            self._checkpoints[node, name] = after
-        except KafkaStorageError as error:
-            log.error("%s", error)
+    write_checkpoints = at_once(_writing_checkpoints)

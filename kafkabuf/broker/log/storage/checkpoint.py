@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kafkabuf.broker.log.storage.disk import kind, read_file, write_whole
@@ -15,7 +15,11 @@ Entry = tuple[str | int, ...]
 
 
 def write_checkpoint(path: Path, entries: Iterable[Entry]) -> None:
-    lines = [" ".join(map(str, entry)) for entry in entries]
+    write_lines(path, [" ".join(map(str, entry)) for entry in entries])
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """As `write_checkpoint`, with the line of each entry."""
     write_whole(path, "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode())
 
 

@@ -1,8 +1,9 @@
 """Everything that outlives a cluster besides records: a dictionary in a file of JSON lines, [key, value].
 
 A key is a list, a value any JSON. The journal writes each change at once, as a line. The last line of a key counts, and
-null removes the key. When most lines are outdated, the journal writes the file anew, whole or not at all. Opening cuts
-off a last line without an end, which a killed process leaves.
+null removes the key. When most lines are outdated, the journal writes the file anew, whole or not at all, a little with
+each later change: thousands of lines at once would stop the event loop. Opening cuts off a last line without an end,
+which a killed process leaves.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kafkabuf.broker.log.storage.disk import on_disk, read_file, replace_file, sync_path, write_all
+from kafkabuf.broker.log.storage.disk import create_file, on_disk, read_file, replace_file, sync_path, write_all
 from kafkabuf.errors import KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
@@ -25,6 +28,54 @@ _HEAD = f'["kafkabuf", {_VERSION}]\n'.encode()
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 # The journal never writes the file anew for fewer outdated lines.
 _MIN_OUTDATED = 1000
+# A new file takes so many values with each change, and flushes pieces of this size.
+_VALUES_AT_ONCE = 20
+_PIECE = 64 * 1024
+
+
+class _NewFile:
+    """The file that will take the place of the journal's. It has the values of the time when it was begun, or newer
+    ones, and then the lines of all changes since: so it ends in the same state, in the same order. Every method raises
+    OSError if the disk refuses."""
+
+    def __init__(self, path: Path, values: Mapping[Key, Any]) -> None:
+        self.lines = self.size = 0
+        self._path, self._part = path, path.with_name(path.name + ".tmp")
+        self._values, self._keys = values, iter(list(values))
+        self._unwritten, self._changes = bytearray(_HEAD), list[bytes]()
+        self.descriptor = create_file(self._part)
+
+    def add(self, line: bytes) -> None:
+        """Takes the line of a change."""
+        self._changes.append(line)
+
+    def go_on(self) -> bool:
+        """Takes the next values. Returns whether there are no more."""
+        keys = list(islice(self._keys, _VALUES_AT_ONCE))
+        for key in keys:
+            if key in self._values:
+                self._unwritten += _encode(key, self._values[key])
+                self.lines += 1
+        if len(self._unwritten) >= _PIECE:
+            self._write()
+        return len(keys) < _VALUES_AT_ONCE
+
+    def take_place(self) -> None:
+        self.lines += len(self._changes)
+        self._unwritten += b"".join(self._changes)
+        self._write()
+        self._part.replace(self._path)
+
+    def _write(self) -> None:
+        write_all(self.descriptor, self._unwritten)
+        os.fsync(self.descriptor)
+        self.size += len(self._unwritten)
+        self._unwritten.clear()
+
+    def give_up(self) -> None:
+        os.close(self.descriptor)
+        with suppress(OSError):
+            self._part.unlink()
 
 
 class Journal:
@@ -34,8 +85,9 @@ class Journal:
         self.path = path
         self._values: dict[Key, Any] = {}
         self._lines = 0
-        # With more lines than these the journal writes the file anew.
+        # With more lines than these the journal begins a new file.
         self._most_lines = 0
+        self._new: _NewFile | None = None
         self._file: int | None = None
         # The bytes of whole lines in the file.
         self._size = 0
@@ -95,27 +147,45 @@ class Journal:
         self._size += len(line)
         self._set(key, value)
         self._lines += 1
-        if self._lines > self._most_lines:
+        if self._new is not None:
+            self._new.add(line)
+        if self._new is not None or self._lines > self._most_lines:
             self._shorten()
 
     def _shorten(self) -> None:
         """The change that was due before is in the file already: a disk that refuses the new file takes nothing
         back."""
+        assert self.path is not None
         try:
-            self._rewrite()
+            with on_disk("write", self.path):
+                self._new = self._new or _NewFile(self.path, self._values)
+                if self._new.go_on():
+                    self._new.take_place()
+                    self._use(self._new.descriptor, self._new.size, self._new.lines)
         except KafkaStorageError as error:
+            self._give_up()
             self._most_lines = self._lines + _MIN_OUTDATED
             log.error("%s stays long: %s", self.path, error)
+
+    def _use(self, file: int, size: int, lines: int) -> None:
+        """Goes on with a file that was written anew."""
+        self._new = None
+        self.close()
+        self._file, self._size, self._lines = file, size, lines
+        self._most_lines = 2 * len(self._values) + _MIN_OUTDATED
+
+    def _give_up(self) -> None:
+        if self._new is not None:
+            self._new.give_up()
+            self._new = None
 
     def _rewrite(self) -> None:
         assert self.path is not None
         data = _HEAD + b"".join(_encode(key, value) for key, value in self._values.items())
-        file = replace_file(self.path, data, sync=True)
-        self.close()
-        self._file, self._size, self._lines = file, len(data), len(self._values)
-        self._most_lines = 2 * len(self._values) + _MIN_OUTDATED
+        self._use(replace_file(self.path, data, sync=True), len(data), len(self._values))
 
     def close(self) -> None:
+        self._give_up()
         if self._file is not None:
             os.close(self._file)
             self._file = None
