@@ -20,7 +20,8 @@ from kafkabuf.broker.log.checkpoints import HIGH_WATERMARKS
 from kafkabuf.broker.log.manager import LogManager
 from kafkabuf.broker.log.storage.checkpoint import write_lines
 from kafkabuf.broker.log.storage.journal import Journal
-from kafkabuf.broker.waiting.slices import Work
+from kafkabuf.broker.replica import topics
+from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.errors import KafkaStorageError
 from tests.broker.raw_client import RawClient, batch
 
@@ -138,6 +139,23 @@ def test_checkpoints_forget_deleted_topics_with_the_next_check(tmp_path: Path) -
         assert not any(cluster._call(lambda c: c.logs._checkpoints._gone).values())
 
 
+def test_partitions_are_placed_and_made_in_different_steps(tmp_path: Path) -> None:
+    def steps(cluster: Cluster, work: Work[Any]) -> list[int]:
+        """How many partitions were made after each of the first steps. Then the work is finished."""
+        found = []
+        with mock.patch.object(topics, "Partition", side_effect=topics.Partition) as made:
+            for _ in range(2):
+                next(work)
+                found.append(made.call_count)
+        finish(work)
+        return found
+
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        assert cluster._call(lambda c: steps(c, c.catalogue.creating_topic("t", COUNT))) == [0, COUNT]
+        assert cluster._call(lambda c: steps(c, c.catalogue.adding_partitions("t", 3 * COUNT))) == [0, 2 * COUNT]
+        assert cluster.topics() == {"t": 3 * COUNT}
+
+
 def _entries(data_dir: Path) -> list[list[str]]:
     lines = (data_dir / "node-1" / HIGH_WATERMARKS).read_text().splitlines()[2:]
     return [line.split() for line in lines]
@@ -172,8 +190,8 @@ def test_partitions_are_undone_when_the_cluster_stops_amid_their_undoing(tmp_pat
     def begin_and_stop(c: Cluster) -> None:
         work = c.catalogue.creating_topic("t", COUNT)
         with mock.patch.object(LogManager, "open", _refuse_last(LogManager.open)):
-            # A step for each partition but the last, and the first three steps back.
-            for _ in range(COUNT - 1 + 3):
+            # Two steps before the first log, one for each partition but the last, and the first three steps back.
+            for _ in range(2 + COUNT - 1 + 3):
                 next(work)
         assert len(c.logs._logs) == COUNT - 1 - 3
         work.close()

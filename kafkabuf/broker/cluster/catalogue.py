@@ -151,8 +151,10 @@ class Catalogue:
         else:
             shift = len(self.topics) - sum(internal in self.topics for internal in INTERNAL_TOPICS)
             placed = self._placement.place(name, partitions, replication_factor, shift)
+        yield  # with 10,000 partitions each of these takes a slice
         topic = self._new_topic(name, canonical)
         new = topic.add(placed)
+        yield
         if not dry_run:
             yield from self._make(topic, new)
             self._enter(topic)
@@ -199,8 +201,10 @@ class Catalogue:
         _check_own(topic)
         check_batch(count - len(topic.partitions), 0)
         placed = self._placement.place_more(topic, count, assignment)
+        yield
         if not dry_run:
             new = topic.new_partitions(placed)
+            yield
             yield from self._make(topic, new)
             yield from self._introduce(new)
             self._tell()
