@@ -17,7 +17,8 @@ from typing import Any
 
 from kafkabuf.errors import ConfigError
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES = 0, 2
+_FIXED_SIZES = {1: 8, 5: 4}  # bytes by wire type
 _FILE = 1
 _NAME, _DEPENDENCY = 1, 3
 
@@ -29,25 +30,21 @@ class Parsed:
         self._values: dict[int, list[int | bytes]] = {}
         position = 0
         while position < len(data):
-            position = self._field(data, position)
-
-    def _field(self, data: bytes, position: int) -> int:
-        tag, position = _varint(data, position)
-        kind, size = tag & 7, 0
-        if kind == _VARINT:
-            number, position = _varint(data, position)
-            self._values.setdefault(tag >> 3, []).append(number)
-            return position
-        if kind == _BYTES:
-            size, position = _varint(data, position)
-        elif kind in (_FIXED64, _FIXED32):
-            size = 8 if kind == _FIXED64 else 4
-        else:
-            raise ConfigError(f"these bytes are no Protobuf descriptor: wire type {kind} at byte {position}")
-        if size > len(data) - position:
-            raise ConfigError(f"these bytes are no Protobuf descriptor: they end within a field of {size} bytes")
-        self._values.setdefault(tag >> 3, []).append(data[position : position + size])
-        return position + size
+            tag, position = _varint(data, position)
+            kind, value = tag & 7, 0
+            if kind in (_VARINT, _BYTES):
+                value, position = _varint(data, position)
+            elif kind not in _FIXED_SIZES:
+                raise ConfigError(f"these bytes are no Protobuf descriptor: wire type {kind} at byte {position}")
+            values = self._values.setdefault(tag >> 3, [])
+            if kind == _VARINT:
+                values.append(value)
+                continue
+            size = _FIXED_SIZES.get(kind, value)
+            if size > len(data) - position:
+                raise ConfigError(f"these bytes are no Protobuf descriptor: they end within a field of {size} bytes")
+            values.append(data[position : position + size])
+            position += size
 
     def number(self, field: int) -> int | None:
         """An int32, enum or bool; None: it is not set."""
@@ -67,6 +64,9 @@ class Parsed:
         """Empty, if it is not set. Protobuf merges a message that is there several times."""
         return Parsed(b"".join(self.raw(field)))
 
+    def has(self, field: int) -> bool:
+        return field in self._values
+
     def messages(self, field: int) -> list[Parsed]:
         return [Parsed(value) for value in self.raw(field)]
 
@@ -74,7 +74,10 @@ class Parsed:
         return [value for value in self._values.get(field, ()) if isinstance(value, bytes)]
 
     def _last(self, field: int, kind: type) -> Any:
-        return next((value for value in reversed(self._values.get(field, ())) if isinstance(value, kind)), None)
+        for value in reversed(self._values.get(field, ())):
+            if isinstance(value, kind):
+                return value
+        return None
 
 
 def files_in(descriptor_set: bytes) -> list[Parsed]:
@@ -94,22 +97,24 @@ def descriptor_set(files: Iterable[bytes]) -> bytes:
 
 def needed_files(descriptors: bytes, file: str) -> bytes:
     """The descriptor set of `file` and of what it imports, each after its imports: equal for equal schemas."""
-    by_name = {Parsed(data).text(_NAME): data for data in reversed(Parsed(descriptors).raw(_FILE))}
+    files = [(data, Parsed(data)) for data in raw_files(descriptors)]
+    by_name = {parsed.text(_NAME): (data, parsed) for data, parsed in reversed(files)}
     ordered: dict[str, bytes] = {}
+    waiting: set[str] = set()  # files whose imports come first; an import among them is a circle, which protoc refuses
     pending = [(file, False)]
     while pending:
         name, imported = pending.pop()
         if name not in by_name or name in ordered:
             continue  # a missing import matters only if a field needs it: the schema's parser says so
+        data, parsed = by_name[name]
         if imported:
-            ordered[name] = by_name[name]
-            continue
-        data = by_name[name]
-        pending.append((name, True))
-        imports = [value.decode("utf-8", "replace") for value in Parsed(data).raw(_DEPENDENCY)]
-        # A file that is pending already is waited for by a circle of imports, which protoc refuses.
-        waiting = {waits for waits, later in pending if later}
-        pending.extend((found, False) for found in reversed(imports) if found not in waiting)
+            ordered[name] = data
+            waiting.discard(name)
+        elif name not in waiting:
+            waiting.add(name)
+            pending.append((name, True))
+            imports = [value.decode("utf-8", "replace") for value in parsed.raw(_DEPENDENCY)]
+            pending.extend((found, False) for found in reversed(imports) if found not in waiting)
     return descriptor_set(ordered.values())
 
 
@@ -119,6 +124,8 @@ def last_file(descriptors: bytes) -> bytes:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
+    if position < len(data) and data[position] < 0x80:  # nearly every number
+        return data[position], position + 1
     number = 0
     for shift in range(0, 70, 7):
         if position >= len(data):

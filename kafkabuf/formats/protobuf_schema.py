@@ -25,6 +25,8 @@ _MAX_NUMBER = 2**29 - 1
 MAX_DEPTH = 64
 # Each type has its package's name: a hostile file of 2 MB would have 100 GB of names.
 _LONGEST_NAME = 1000
+# A type without a leading dot is looked for in each scope around its field: 400 parts made 20 s of a file of 4 MB.
+_MOST_PARTS = 100
 _MOST_TYPES = 100_000
 _MAP_KEYS = frozenset(_TYPES) - {"", "double", "float", "bytes", "message", "group", "enum"}
 
@@ -174,6 +176,8 @@ def _merged(features: Features, options: Parsed, number: int) -> Features:
 
     The features that matter here are a file's, an enum's or a field's: Protobuf refuses them elsewhere.
     """
+    if not options.has(number):
+        return features
     own = options.message(number)
     return features | {name: value for name in _FEATURES if (value := own.number(name))}
 
@@ -193,6 +197,8 @@ def _name(scope: str, part: Parsed) -> str:
     name = _join(scope, part.text(1))
     if len(name) > _LONGEST_NAME:
         raise ConfigError(f"a name in the descriptors has more than {_LONGEST_NAME} characters: {name[:100]!r}")
+    if name.count(".") >= _MOST_PARTS:
+        raise ConfigError(f"a name in the descriptors has more than {_MOST_PARTS} parts: {name[:100]!r}")
     return name
 
 

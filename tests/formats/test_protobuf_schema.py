@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkabuf.errors import ConfigError
-from kafkabuf.formats import Protobuf, protobuf_schema
-from kafkabuf.formats.protobuf_descriptor import files_in
+from kafkabuf.formats import Protobuf, protobuf_descriptor, protobuf_schema
+from kafkabuf.formats.protobuf_descriptor import files_in, needed_files
 from kafkabuf.formats.protobuf_objects import compile_objects
 from kafkabuf.formats.protobuf_schema import Message, json_name, parse
 from kafkabuf.formats.registry import framing
@@ -35,6 +35,7 @@ from tests.formats.protobuf_support import (
     row_class,
     written,
 )
+from tests.instructions import Instructions
 
 INT32 = {"type": FieldProto.TYPE_INT32}
 
@@ -401,15 +402,15 @@ def _map_of(*entries: dict[str, Any]) -> Protobuf:
 
 
 @pytest.mark.parametrize("what", ["package", "message", "field"])
-def test_name_without_an_end_is_refused(what: str) -> None:
-    """A long package in front of many messages took gigabytes, and so did the scopes of a package of many dots."""
-    long = "p." * 500 + "p"
+@pytest.mark.parametrize(("long", "most"), [("p" * 1001, "1000 characters"), ("p." * 100 + "p", "100 parts")])
+def test_name_without_an_end_is_refused(what: str, long: str, most: str) -> None:
+    """A long package in front of many messages took gigabytes, and the scopes of a package of many parts minutes."""
     file = new_file()
     row = file.message_type.add(name=long if what == "message" else "Row")
     if what == "package":
         file.package = long
     row.field.add(name=long if what == "field" else "f", number=1, label=OPTIONAL, type_name="Missing")
-    with pytest.raises(ConfigError, match=r"more than 1000 characters: '.*p") as caught:
+    with pytest.raises(ConfigError, match=rf"more than {most}: '.*p") as caught:
         Protobuf.from_descriptor_set(set_of(file), f"{file.package}.{row.name}")
     assert len(str(caught.value)) < 300
 
@@ -434,6 +435,28 @@ def test_fields_share_the_symbols_of_their_enum() -> None:
     parts = compile_objects(parse(set_of(file), "test.rows.Row"))
     first, second = (part for part in parts if part.kind == "enum")
     assert first.symbols is second.symbols
+
+
+@pytest.mark.parametrize("chained", [True, False], ids=["chain", "star"])
+def test_time_for_imports_grows_with_their_number_and_not_with_its_square(chained: bool) -> None:
+    """Each file looked through all that waited, so that thousands of imports took minutes."""
+
+    def steps(count: int) -> int:
+        names = [str(number) for number in range(count)]
+        files = [descriptor_pb2.FileDescriptorProto(name=name) for name in names]
+        for file, following in zip(files, names[1:], strict=False):
+            (file if chained else files[0]).dependency.append(following)
+        made = 0
+
+        def step() -> None:
+            nonlocal made
+            made += 1
+
+        with Instructions([protobuf_descriptor]).interrupted(step):
+            needed_files(set_of(*files), "0")
+        return made
+
+    assert steps(400) < 5 * steps(100)
 
 
 def test_files_that_import_each_other_end() -> None:
