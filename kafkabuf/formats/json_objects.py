@@ -57,9 +57,11 @@ def _known(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, timedelta):
         return _duration(value)
-    names = _field_names(type(value))
-    if names is not None:
-        return {name: getattr(value, name) for name in names}
+    if getattr(type(value), "__pydantic_root_model__", False):
+        return value.root
+    fields = _fields(value)
+    if fields is not None:
+        return fields
     kind = class_kind(type(value))
     if kind == MAPPING:
         return dict(value)
@@ -81,6 +83,15 @@ def _duration(value: timedelta) -> str:
     sign, micros = ("-", -(value // _MICROSECOND)) if value < timedelta(0) else ("", value // _MICROSECOND)
     fraction = f"{micros % 10**6:06}".rstrip("0")
     return f"{sign}PT{micros // 10**6}{'.' if fraction else ''}{fraction}S"
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """The fields of an object that is no dataclass, and what a model of pydantic has beside them; None: it has none."""
+    names = _field_names(type(value))
+    if names is None:
+        return None
+    extra = getattr(value, "__pydantic_extra__", None)
+    return {name: getattr(value, name) for name in names} | (extra if isinstance(extra, dict) else {})
 
 
 def _field_names(cls: type) -> tuple[str, ...] | None:
@@ -117,9 +128,10 @@ def _blamed(value: Any, write: Callable[[Any], bytes], error: Exception) -> tupl
 def _parts(value: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(value, Mapping):
         return [(f"[{key!r:.100}]", part) for key, part in value.items()]
-    names = _dataclass_names(value) or _field_names(type(value))
-    if names is not None:
-        return [(f".{name}", getattr(value, name)) for name in names]
+    names = _dataclass_names(value)
+    fields = {name: getattr(value, name) for name in names} if names else _fields(value)
+    if fields is not None:
+        return [(f".{name}", part) for name, part in fields.items()]
     if isinstance(value, list | tuple):
         return [(f"[{place}]", part) for place, part in enumerate(value)]
     return []

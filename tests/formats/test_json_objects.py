@@ -10,7 +10,7 @@ import uuid
 from collections import OrderedDict, UserDict, deque
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import orjson
@@ -34,6 +34,26 @@ class Leg:
 class Seat(NamedTuple):
     row: int
     letter: str
+
+
+class Model:
+    """Stands for a model of pydantic that allows further fields."""
+
+    __pydantic_fields__: ClassVar[dict[str, Any]] = {"id": None}
+
+    def __init__(self, id: int, **extra: Any) -> None:
+        self.id = id
+        self.__pydantic_extra__ = extra or None
+
+
+class Root:
+    """Stands for a RootModel of pydantic."""
+
+    __pydantic_fields__: ClassVar[dict[str, Any]] = {"root": None}
+    __pydantic_root_model__ = True
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
 
 
 class Broken(UserDict[str, int]):
@@ -66,6 +86,9 @@ def test_text_is_orjsons(value: Any) -> None:
         (Leg("JFK", None), b'{"start":"JFK","minutes":null}'),
         (Seat(3, "a"), b'{"row":3,"letter":"a"}'),
         ([Seat(3, "a"), (1, 2)], b'[{"row":3,"letter":"a"},[1,2]]'),
+        (Model(1), b'{"id":1}'),
+        (Model(1, more=[Seat(3, "a")]), b'{"id":1,"more":[{"row":3,"letter":"a"}]}'),
+        (Root([Model(1), Root({"a": 2})]), b'[{"id":1},{"a":2}]'),
         ({"cabin": Cabin.FIRST}, b'{"cabin":"first"}'),
         (OrderedDict(b=1, a=2), b'{"b":1,"a":2}'),
         (UserDict({"a": deque([1])}), b'{"a":[1]}'),
@@ -100,6 +123,7 @@ def test_what_orjson_does_not_know_is_written_as_a_column_is(values: list[Any], 
         ({"a": {1: 2}}, "value['a']", "Dict key must be"),
         ([Leg("x", 2**64)], "value[0].minutes", "64-bit"),
         (Seat(1, "\ud800"), "value.letter", "surrogates"),
+        (Model(1, more=Root([object()])), "value.more.root[0]", "object has no JSON text"),
         ({"d": Decimal("NaN")}, "value['d']", "NaN"),
         ({"d": Decimal("1E+999999999")}, "value['d']", "more than 16384 digits"),
         ({"d": Decimal("-1E-999999999")}, "value['d']", "more than 16384 digits"),
