@@ -9,6 +9,7 @@ import threading
 import time
 import tracemalloc
 from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -166,6 +167,27 @@ def test_error_code_of_many_digits_is_left_out(fake: FakeRegistry, client: str) 
     fake.faults = [("body", 422, b'{"error_code": ' + b"9" * 4000 + b', "message": "no"}')]
     with pytest.raises(SchemaRegistryError, match=r"no \(status 422\)$"):
         connect(fake, client).resolve(RECORD, subject="s")
+
+
+# ---- subjects --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("subject", ["", ".", "..", "\ud800", None, 5])
+def test_subject_that_is_no_part_of_a_url_is_refused(fake: FakeRegistry, client: str, subject: Any) -> None:
+    """confluent-kafka's client asked for /versions where the subject was "..", and for /subjects where it was "."."""
+    registry = connect(fake, client)
+    for ask in (lambda: registry.resolve(RECORD, subject=subject), lambda: registry.latest(subject)):
+        with pytest.raises(ConfigError, match="a subject must be text in UTF-8, and not ''"):
+            ask()
+    assert fake.seen == []
+
+
+@pytest.mark.parametrize("subject", ["a/../b", "%2F", "a?x=1#f", "a\nb\0", "+;", "ü x", ".a"])
+def test_subject_of_any_characters_is_one_part_of_a_url(fake: FakeRegistry, client: str, subject: str) -> None:
+    registry = connect(fake, client)
+    assert registry.resolve(RECORD, subject=subject).id == 100
+    assert registry.latest(subject).id == 100
+    assert list(fake.subjects) == [subject]
 
 
 # ---- secrets ---------------------------------------------------------------------------------------------------------

@@ -153,8 +153,9 @@ class SchemaRegistry:
         choice = self._choice(auto_register, use_latest_version, use_schema_id, compatibility_strict, normalize)
         if kind not in KINDS or field not in ("key", "value"):
             raise ConfigError(f"expected one of {', '.join(KINDS)} and key or value, found {kind!r} and {field!r}")
-        if not isinstance(subject, str) or not subject or not isinstance(schema, str | None):
-            raise ConfigError("a subject must be text, and not empty; a schema must be text or None")
+        _check_subject(subject)
+        if not isinstance(schema, str | None):
+            raise ConfigError("a schema must be text or None")
         given = None if schema is None else Schema(schema, kind, tuple(SchemaReference(*each) for each in references))
         deadline = self._deadline(timeout)
         used = self._used(given, choice, kind, subject, deadline)
@@ -178,6 +179,8 @@ class SchemaRegistry:
 
     def by_id(self, schema_id: int, subject: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Schema:
         """The schema of an id. Raises as resolve() does."""
+        if subject is not None:
+            _check_subject(subject)
         return self._by_id(schema_id, subject, self._deadline(timeout))
 
     def by_guid(self, guid: str, timeout: float = DEFAULT_TIMEOUT) -> Schema:
@@ -233,6 +236,7 @@ class SchemaRegistry:
         )
 
     def _version(self, subject: str, version: int | None, deadline: Deadline, kind: str | None = None) -> Registered:
+        _check_subject(subject)
         # A numbered version can be deleted, and made again with another schema.
         text_format = _text_format(kind)
         return self._cache.get(
@@ -295,6 +299,13 @@ class SchemaRegistry:
                 f"{printable('; '.join(reasons))}: change the given schema, or set latest.compatibility.strict or "
                 "id.compatibility.strict to false"
             )
+
+
+def _check_subject(subject: object) -> None:
+    # A client of HTTP leaves out the steps "." and ".." of a path, and would ask for another resource.
+    fits = isinstance(subject, str) and subject not in ("", ".", "..")
+    if not fits or any("\ud800" <= character <= "\udfff" for character in str(subject)):
+        raise ConfigError(f"a subject must be text in UTF-8, and not '', '.' or '..', found {subject!r:.200}")
 
 
 def _text_format(kind: str | None) -> str | None:
