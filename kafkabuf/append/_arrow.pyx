@@ -65,7 +65,8 @@ cdef int check_shape(
     for i in range(array.n_children):
         if schema.children[i] == NULL or array.children[i] == NULL:
             malformed(column, "has a NULL pointer for a child")
-    if n_buffers and array.null_count > 0 and array.buffers[0] == NULL:
+    # Polars gives a column of the type null a buffer, and no bitmap.
+    if n_buffers and array.null_count > 0 and array.buffers[0] == NULL and format_of(schema) != "n":
         malformed(column, f"has {array.null_count} nulls but no validity bitmap")
     if n_buffers > 1 and min_rows and array.buffers[1] == NULL:
         malformed(column, f"has {array.length} rows but a NULL pointer for their buffer")

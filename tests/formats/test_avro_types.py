@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime as dt
 import decimal
 import json
@@ -11,9 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.type.money_pb2 import Money
 
 from kafkabuf.errors import ConfigError, SerializationError
-from kafkabuf.formats import Avro
+from kafkabuf.formats import Avro, Json, Protobuf
+from rigs.arrow_abi import ArrowArray, Lying, child
 from tests.formats.avro_support import read, written
 
 Schema = Any
@@ -248,6 +251,24 @@ def test_value_that_does_not_fit_is_an_error_of_its_row(name: str) -> None:
     with pytest.raises(SerializationError, match=message) as raised:
         one(column, schema)
     assert str(raised.value).startswith("row 1: column 'c")
+
+
+def test_null_column_with_a_buffer_is_null_as_one_without() -> None:
+    """Polars exports the type null with a buffer, which Arrow's specification has not, and no bitmap in it."""
+    pointers = (ctypes.c_void_p * 1)()
+
+    def with_buffer(array: ArrowArray) -> None:
+        column = child(array, 1)
+        assert (column.n_buffers, column.null_count) == (0, 3)
+        column.n_buffers = 1
+        column.buffers = ctypes.cast(pointers, type(column.buffers))
+
+    batch = pa.record_batch({"units": pa.array([1, 2, 3]), "nanos": pa.nulls(3)})
+    for format in (Avro(), Json(), Json(dialect="spark"), Protobuf(Money)):
+        with Lying(batch, with_buffer) as data:
+            assert format.encode(data) == format.encode(batch)
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([3]), pa.nulls(1))
+    assert Json().encode(pa.record_batch({"c": runs})) == [b'{"c":null}'] * 3
 
 
 @pytest.mark.parametrize(
