@@ -9,7 +9,8 @@ import importlib
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TextIO
@@ -142,6 +143,10 @@ _options = st.builds(
 )
 
 
+class RoundOverError(BaseException):
+    """The deadline is over. It ends the run: hypothesis would draw all steps of the other examples, for minutes."""
+
+
 class Machine(RuleBasedStateMachine):
     """One example. Each round makes a subclass."""
 
@@ -150,14 +155,19 @@ class Machine(RuleBasedStateMachine):
     deadline: ClassVar[float]
     patience: ClassVar[float]  # seconds of a step
     examples: ClassVar[int] = 0
+    over: ClassVar[bool] = False
+    failed: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.over = self.examples > 0 and time.monotonic() > self.deadline  # the imports may have taken long
+        # The imports may have taken long; and hypothesis runs an example that has failed once more.
+        if self.examples > 0 and not self.failed and time.monotonic() > self.deadline:
+            type(self).over = True
+            raise RoundOverError
         self._before = sys.getswitchinterval()
         self._hooks = sys.unraisablehook, threading.excepthook
         faulthandler.dump_traceback_later(self.patience, exit=True)
-        type(self).examples += not self.over
+        type(self).examples += 1
         self.world = World(self.cluster, self._note, self.patience / 3)
         self._note(f"==== {self.examples}")
         enter(self.world)
@@ -171,13 +181,20 @@ class Machine(RuleBasedStateMachine):
 
     def step(self, text: str, action: Callable[[], object]) -> None:
         """Do `action` within the time of a step, and judge the exception that it raises."""
-        if self.over:
-            return
         self._note(text)
         faulthandler.dump_traceback_later(self.patience, exit=True)
-        with self.world.judged(text), self.world.step():
-            action()
-        self.world.require_no_problems()
+        with self._noticed():
+            with self.world.judged(text), self.world.step():
+                action()
+            self.world.require_no_problems()
+
+    @contextmanager
+    def _noticed(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            type(self).failed = True
+            raise
 
     # ---- producers
 
@@ -429,9 +446,9 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if not self.over:
-                self._note("teardown")
-                faulthandler.dump_traceback_later(self.patience, exit=True)
+            self._note("teardown")
+            faulthandler.dump_traceback_later(self.patience, exit=True)
+            with self._noticed():
                 self.world.close()
                 self.world.require_no_problems()
         finally:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.producer import KafkaProducer
-from tests.hostile import fuzz_api
+from tests.hostile import fuzz_api, fuzz_api_machine
 
 _kept: list[Any] = []
 
@@ -27,6 +27,21 @@ def test_fuzzer_finds_nothing_in_the_producers(folder: Path) -> None:
     assert examples > 0
     assert [(failure.seed, failure.reason, failure.path.read_text()) for failure in failures] == []
     assert list(folder.iterdir()) == []
+
+
+def test_round_ends_with_the_example_that_runs_at_its_deadline(folder: Path) -> None:
+    """hypothesis went on to draw 60 examples that did nothing, which took minutes on a busy machine."""
+    journal, drawn = folder / "journal", []
+    original = fuzz_api_machine.Machine.__init__
+
+    def counted(machine: fuzz_api_machine.Machine) -> None:
+        drawn.append(machine)
+        original(machine)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fuzz_api_machine.Machine, "__init__", counted)
+        fuzz_api.run_round(0, time.monotonic() - 1, journal, 60)
+    assert (journal.read_text().count("===="), len(drawn)) == (1, 2)
 
 
 # ---- faults ----------------------------------------------------------------------------------------------------------
@@ -77,3 +92,10 @@ def test_planted_fault_is_found(fault: Callable[[], None], reason: str, folder: 
     report = failures[0].path.read_text()
     assert "again: python -m tests.hostile.fuzz_api --seed" in report
     assert "\nopen(" in report, "the steps of its last example are missing"
+
+
+def test_failure_of_an_example_that_ends_after_the_deadline_is_found() -> None:
+    """hypothesis runs the example once more, which must not count as the end of the round."""
+    options = ("--plant", f"{__name__}:{goes_on_after_close.__name__}", "--step-seconds", "9")
+    _, failures = fuzz_api.fuzz(0.5, seed=0, options=options)
+    assert [failure.reason.partition(":")[0] for failure in failures] == ["FuzzError"], failures
