@@ -20,7 +20,7 @@ from kafkabuf.broker.log.checkpoints import HIGH_WATERMARKS
 from kafkabuf.broker.log.manager import LogManager
 from kafkabuf.broker.log.storage.checkpoint import write_lines
 from kafkabuf.broker.log.storage.journal import Journal
-from kafkabuf.broker.replica import topics
+from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.errors import KafkaStorageError
 from tests.broker.raw_client import RawClient, batch
@@ -143,7 +143,7 @@ def test_partitions_are_placed_and_made_in_different_steps(tmp_path: Path) -> No
     def steps(cluster: Cluster, work: Work[Any]) -> list[int]:
         """How many partitions were made after each of the first steps. Then the work is finished."""
         found = []
-        with mock.patch.object(topics, "Partition", side_effect=topics.Partition) as made:
+        with mock.patch("kafkabuf.broker.replica.topics.Partition", side_effect=Partition) as made:
             for _ in range(2):
                 next(work)
                 found.append(made.call_count)
