@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig
 
 _LARGEST = 1 << 30
+# Random letters, as of kafka-producer-perf-test: its payload file is text.
+_LETTERS = bytes(ord("A") + number % 26 for number in range(256))
 _CLIENTS = ("aiokafka", "confluent", "java", "kafka-python")
 
 
@@ -104,7 +106,7 @@ def perf(
         raise click.UsageError("--transaction-size compares with no other client: leave --compare out")
     if plot is not None:
         _require_matplotlib()
-    values = [os.urandom(100 if record_size is None else record_size)]
+    values = [os.urandom(100 if record_size is None else record_size).translate(_LETTERS)]
     if payload_file is not None:
         values = payload_file.read_bytes().splitlines()
         if not values:

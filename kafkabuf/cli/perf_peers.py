@@ -225,8 +225,8 @@ def run_java(config: ProducerConfig, load: Load) -> Result:
         raise ConfigError(
             "--compare java needs an Apache Kafka: name its folder in the environment variable KAFKA_HOME"
         )
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="latin-1", newline="") as payload:
-        payload.write("\n".join(value.decode("latin-1").replace("\n", " ") for value in load.values))
+    with tempfile.NamedTemporaryFile(suffix=".txt") as payload:
+        payload.write(_payload(load))
         payload.flush()
         done = subprocess.run(
             [tool, *_java_arguments(config, load, payload.name)], capture_output=True, text=True, check=False
@@ -242,6 +242,16 @@ def run_java(config: ProducerConfig, load: Load) -> Result:
     )  # fmt: skip
 
 
+def _payload(load: Load) -> bytes:
+    """The tool splits text, and would send others than these bytes."""
+    text = b"\n".join(load.values)
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        raise ConfigError("--compare java needs a --payload-file of UTF-8") from None
+    return text
+
+
 def _java_arguments(config: ProducerConfig, load: Load, payload: str) -> list[str]:
     properties = {
         "bootstrap.servers": _servers(config),
@@ -253,5 +263,5 @@ def _java_arguments(config: ProducerConfig, load: Load, payload: str) -> list[st
         "enable.idempotence": str(config.enable_idempotence).lower(),
     }
     settings = [f"{name}={value}" for name, value in properties.items()]
-    amount = ["--num-records", str(load.records), "--throughput", f"{load.throughput or -1:g}"]
+    amount = ["--num-records", str(load.records), "--throughput", str(load.throughput or -1)]
     return ["--topic", load.topic, *amount, "--payload-file", payload, "--producer-props", *settings]

@@ -118,6 +118,11 @@ def test_kafka_s_own_tool_sends_the_same_records(
     assert result.exit_code == 0, result.output
     assert figures(out)["java"]["records"] == 300
     assert cluster.end_offset(topic, 0) == 601
+    assert len({message.value for message in cluster.messages(topic)}) == 1
+    payload = tmp_path / "payload"
+    payload.write_bytes(b"\xff\n")  # the tool would send U+FFFD
+    result = perf(cluster, topic, "--compare", "java", "--payload-file", str(payload))
+    assert (result.exit_code, "--payload-file of UTF-8" in result.output) == (2, True)
 
 
 @pytest.mark.parametrize(
