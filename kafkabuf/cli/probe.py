@@ -6,12 +6,13 @@ through the producer's own client, and the record through a producer: what works
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from kafkabuf.errors import (
     AuthenticationError,
     KafkaError,
     NetworkError,
+    TimeoutError,
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -106,7 +108,8 @@ class Probe:
         # One bootstrap server is enough for a client.
         self.failures = [failed for failed in self.failures if failed.step >= Step.METADATA]
         for node_id, (host, port) in sorted(self._brokers.items()):
-            yield from self._kept(self._transport(f"broker {node_id} at {printable(host)}:{port}", host, port))
+            target = f"broker {node_id} at {printable(host)}:{port}"
+            yield from self._kept(map(_as_advertised, self._transport(target, host, port)))
         if self._record and self._topic is not None and not self.failures:
             yield from self._kept(self._publish(self._topic))
 
@@ -194,6 +197,12 @@ class _Asker(Admin):
             yield Outcome(target, step, time.monotonic() - began, f"{self.config.sasl_mechanism}{self._user()}")
         yield Outcome(target, Step.API_VERSIONS, time.monotonic() - began, f"Produce up to version {newest}")
 
+    def _timed_out(self, broker: str) -> TimeoutError:
+        return TimeoutError(
+            f"no response from {broker} within --timeout ({self._timeout:g} s); is this a Kafka listener, and is "
+            f"security.protocol={self.config.security_protocol} right for it?"
+        )
+
     def _any_node(self) -> int | None:
         node_id = self._client.least_loaded(connect=True)
         if self._client.bootstrap_failed():
@@ -238,6 +247,8 @@ class _Asker(Admin):
             error = error_for_code(code)
             if isinstance(error, UnknownTopicOrPartitionError):
                 raise UnknownTopicOrPartitionError(f"there is no topic {topic!r}, or this user may not see it")
+            if isinstance(error, TopicAuthorizationError):
+                raise TopicAuthorizationError("this user may not see the topic: allow it the operation Write")
             raise error
         leaderless = [int(part.partition_index) for part in found.partitions if int(part.leader_id) < 0]
         if leaderless:
@@ -268,6 +279,15 @@ def _timed(target: str, step: Step, action: Callable[[], str]) -> Iterator[Outco
     yield Outcome(target, step, time.monotonic() - began, detail)
 
 
+def _as_advertised(outcome: Outcome) -> Outcome:
+    """With advice for an address that the broker names itself."""
+    if outcome.error is None or outcome.step > Step.TCP:
+        return outcome
+    why = outcome.error if outcome.error.endswith("?") else f"{outcome.error}."
+    advice = "The broker names this address: its advertised.listeners needs one that this host reaches"
+    return replace(outcome, error=f"{why} {advice}")
+
+
 def _secure(context: ssl.SSLContext, sock: socket.socket, host: str, target: str) -> str:
     try:
         # `sock` stays the caller's: it closes the descriptor.
@@ -277,6 +297,11 @@ def _secure(context: ssl.SSLContext, sock: socket.socket, host: str, target: str
             return f"{secured.version()}, {_name(certificate)}{f' valid until {until}' if until else ''}"
     except ConnectionError as error:
         raise hung_up(target, error.strerror or str(error)) from None
+    except builtins.TimeoutError:
+        raise NetworkError(
+            f"{target} does not answer the TLS handshake within --timeout; does this listener speak TLS (see "
+            "security.protocol)?"
+        ) from None
     except (OSError, ValueError) as error:
         raise explain(error, target, beginning=True) from None
 

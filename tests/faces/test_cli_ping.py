@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,29 @@ def test_one_bootstrap_server_is_enough(cluster: EmbeddedCluster) -> None:
     assert "127.0.0.1:1 " in failed(result)
 
 
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A port that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "status", "advice"),
+    [
+        ("PLAINTEXT", 14, "is this a Kafka listener, and is security.protocol=PLAINTEXT right for it?"),
+        ("SSL", 12, "does this listener speak TLS (see security.protocol)?"),
+    ],
+)
+def test_port_that_says_nothing_is_explained_within_the_timeout(
+    silent: str, protocol: str, status: int, advice: str
+) -> None:
+    result = ping(silent, "--timeout", "0.2", "-X", f"security.protocol={protocol}")
+    assert result.exit_code == status
+    assert "within --timeout" in failed(result)
+    assert advice in failed(result)
+
+
 def test_plaintext_listener_is_tls(cluster: EmbeddedCluster) -> None:
     result = ping(cluster.bootstrap_servers.split(",")[0], "-X", "security.protocol=SSL")
     assert result.exit_code == 12
@@ -127,7 +151,9 @@ def test_client_without_sasl_learns_at_once_that_the_port_wants_it(guarded: Embe
     assert "SASL" in failed(result)
 
 
-@pytest.mark.parametrize(("topic", "status", "word"), [("nope", 16, "nope"), ("orders", 16, "Write")])
+@pytest.mark.parametrize(
+    ("topic", "status", "word"), [("nope", 16, "may not see the topic"), ("orders", 16, "may not write")]
+)
 def test_missing_right_is_authorization(guarded: EmbeddedCluster, topic: str, status: int, word: str) -> None:
     result = ping(guarded.bootstrap_servers, topic, *as_user("alice"))
     assert result.exit_code == status, result.output
@@ -150,6 +176,7 @@ def test_address_that_the_cluster_names_must_work_too(
     result = ping(cluster.bootstrap_servers.split(",")[0])
     assert result.exit_code == 10
     assert "broker 1 at" in result.output
+    assert "its advertised.listeners needs one that this host reaches" in result.output
 
 
 def test_refused_record_has_its_own_status(cluster: EmbeddedCluster) -> None:
