@@ -18,7 +18,7 @@ def needs(extra: str, part: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
-        raise MissingExtraError(f"{part} needs the package {package}: {install(extra)}") from None
+        raise MissingExtraError(f"{part} needs the package {package}: {install(extra)}", name=package) from None
 
 
 def install(extra: str) -> str:

@@ -102,7 +102,7 @@ def demo(**options: object) -> None:
         try:
             matched = _run(settings, Path(directory), console)
         except ImportError as error:
-            missing = f"the package {error.name}" if error.name else str(error)
+            missing = f"the package {error.name.partition('.')[0]}" if error.name else str(error)
             raise click.ClickException(f"the demo needs {missing}: {install('demo')}") from error
         except click.ClickException:
             raise

@@ -110,9 +110,10 @@ def test_demo_s_extra_has_each_package_that_the_demo_needs() -> None:
     assert [module for module in modules if required.isdisjoint(packages[module])] == []  # `google` is of several
 
 
-def test_demo_without_a_package_names_its_extra() -> None:
-    done = run_without({"pyspark"}, "sys.argv[1:] = ['demo']\nfrom kafkabuf.__main__ import main\nmain()")
-    assert done.stderr == 'Error: the demo needs the package pyspark: pip install "kafkabuf[demo]"\n'
+@pytest.mark.parametrize("package", ["pyspark", "kio"])
+def test_demo_without_a_package_names_its_extra(package: str) -> None:
+    done = run_without({package}, "sys.argv[1:] = ['demo']\nfrom kafkabuf.__main__ import main\nmain()")
+    assert done.stderr == f'Error: the demo needs the package {package}: pip install "kafkabuf[demo]"\n'
     assert done.returncode == 1
 
 
