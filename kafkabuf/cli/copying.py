@@ -5,27 +5,31 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from io import RawIOBase
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
+from kafkabuf.append._bulk_lines import append_lines
+from kafkabuf.append.report import BulkReport
 from kafkabuf.cli.delivery import Delivery, Refusals, Source, StoppedError
 from kafkabuf.cli.input_lines import LineReader
 from kafkabuf.cli.long_input import Interrupt, Show, interruptible, progress_of
 from kafkabuf.cli.output import StoppedBySignalError, file_error, naming
 from kafkabuf.cli.units import counted
+from kafkabuf.clock import SystemClock
 from kafkabuf.errors import KafkaError
 from kafkabuf.producer import KafkaProducer
 
 if TYPE_CHECKING:
-    from kafkabuf.cli.input_records import Columns, Parse
+    from kafkabuf.cli.input_records import Columns, Parse, Records
     from kafkabuf.cli.resume import Resume
     from kafkabuf.config import ProducerConfig
     from kafkabuf.formats import Avro, Json, Protobuf
 
 _ALL = 1 << 30
+_CLOCK = SystemClock()
 
 
 class Input(NamedTuple):
@@ -39,16 +43,13 @@ class Input(NamedTuple):
         """0 for a pipe."""
         return os.path.getsize(self.file) if self.file != "-" else 0
 
-    @contextmanager
-    def opened(self) -> Iterator[int]:
-        """The descriptor."""
+    def open(self) -> RawIOBase:
+        """Waits for the writer of a named pipe."""
         if self.file != "-":
-            with open(self.file, "rb", buffering=0) as file:
-                yield file.fileno()
-        elif sys.stdin is None:
+            return open(self.file, "rb", buffering=0)
+        if sys.stdin is None:
             raise click.ClickException("the input cannot be read: it is closed")
-        else:
-            yield sys.stdin.fileno()
+        return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
 
 
 class Reading(NamedTuple):
@@ -81,7 +82,7 @@ class Run:
         began = time.monotonic()
         why, wish = None, "interrupted"
         with KafkaProducer(self.config) as producer, interruptible() as interrupt:
-            delivery = Delivery(lambda records: producer.send_many(self.topic, *records.columns), self.refusals)
+            delivery = Delivery(lambda records: self._sent(producer, records), self.refusals)
             try:
                 self._read(inputs, producer, delivery, interrupt)
                 delivery.settle(0)
@@ -110,6 +111,13 @@ class Run:
         if unsaved is not None:
             raise click.ClickException(self._summary(delivery, began))
         click.echo(self._summary(delivery, began), err=True)
+
+    def _sent(self, producer: KafkaProducer[Any, Any], records: Records) -> BulkReport:
+        if records.text is None:
+            return producer.send_many(self.topic, *records.columns)
+        report = BulkReport(_CLOCK)
+        append_lines(producer, report, self.topic, records.text)
+        return report
 
     def _read(
         self, inputs: Sequence[Input], producer: KafkaProducer[Any, Any], delivery: Delivery, interrupt: Interrupt
@@ -157,12 +165,17 @@ def line_sender(parser: Callable[[int], Parse]) -> Send:
         parse = parser(reading.partitions)
         idle = lambda: interrupt.whole(lambda: delivery.settle(_ALL))  # noqa: E731
         offset, count = (0, 0) if source.state is None else (source.state.offset, source.state.count)
-        with source.opened() as descriptor:
+        file = interrupt.cut(source.open)
+        if file is None:
+            return
+        with file:
             if offset:
-                os.lseek(descriptor, offset, os.SEEK_SET)
-            reader = LineReader(descriptor, limit, spill=run.refusals.spill, idle=idle, offset=offset, line=count + 1)
+                file.seek(offset)
+            reader = LineReader(
+                file.fileno(), limit, spill=run.refusals.spill, idle=idle, offset=offset, line=count + 1
+            )
             for block in interrupt.watched(reader.blocks()):
-                delivery.add(parse(block), block.end, block.first + len(block.lines) - 1)
+                delivery.add(parse(block), block.end, block.first + block.line_count - 1)
                 if block.overlong:
                     delivery.add_overlong(block.first, f"it is longer than max.request.size ({limit} bytes)")
                 reading.show(block.end, delivery.acknowledged)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
-from kafkabuf.cli.input_records import Records, Refused
+from kafkabuf.cli.input_records import Raw, Records, Refused
 from kafkabuf.cli.output import naming
 from kafkabuf.errors import (
     InvalidRecordError,
@@ -25,12 +25,6 @@ from kafkabuf.errors import (
 
 if TYPE_CHECKING:
     from kafkabuf.append.report import BulkReport
-
-
-class Raw(Protocol):
-    """What the input has for a record, by its place in the block."""
-
-    def __getitem__(self, place: int, /) -> bytes: ...
 
 
 # A faulty record has these errors, wherever it is sent.
@@ -121,7 +115,7 @@ class Delivery:
         """
         stop = records.refused[0] if records.refused and self._refusals.stops else None
         if stop is not None:
-            _cut(records, stop.line)
+            records = _before(records, stop.line)
         report = self._send(records) if len(records.lines) else None
         raw = records.raw if self._refusals.dead_letters is not None else None
         # Behind a line that ends the run nothing is settled.
@@ -210,13 +204,8 @@ class Delivery:
         return isinstance(error, _OF_RECORDS) or (to_file and isinstance(error, RefusedWithOthersError))
 
 
-def _cut(records: Records, line: int) -> None:
-    """Leaves out what comes behind a line."""
+def _before(records: Records, line: int) -> Records:
+    """Without what comes behind a line that is refused."""
     kept = sum(1 for number in records.lines if number < line)
-
-    def head(column: Any) -> Any:
-        return None if column is None else column[:kept]
-
-    records.lines, records.raw = records.lines[:kept], records.raw[:kept]
-    records.values, records.keys, records.headers, records.partitions, records.timestamps = map(head, records.columns)
-    del records.refused[1:]
+    columns = (None if column is None else column[:kept] for column in records.columns)
+    return Records(records.lines[:kept], records.raw, *columns, refused=records.refused[:1])

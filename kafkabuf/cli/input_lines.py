@@ -8,28 +8,40 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from kafkabuf.append._bulk_lines import count_lines
+
 _CHUNK = 1 << 18
 _IDLE_MS = 200
 
 
 class Block(NamedTuple):
-    """Neighbouring lines without their line feeds. The first has the number `first` (from 1).
+    """`line_count` neighbouring lines: `text` has a line feed between two. The first has the number `first`, from 1.
 
-    `end` is the input's offset behind the last line. `overlong` is the length that the line behind these has at least,
-    if it is too long to be kept.
+    `blank`: one of them may be blank. `end` is the input's offset behind the last line. `overlong` is the length that
+    the line behind these has at least, if it is too long to be kept. A block without lines ends behind such a line.
     """
 
-    lines: list[bytes]
+    text: bytes
+    line_count: int
     first: int
     end: int
     overlong: int = 0
+    blank: bool = False
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.text.split(b"\n") if self.line_count else []
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first, self.first + self.line_count)
 
 
 class LineReader:
     """Reads the lines of a descriptor, as they come. A line of more than `limit` bytes is left out.
 
-    `spill` gets the pieces of such a line, with its line feed. `idle` is called a few times a second while a pipe has
-    nothing to read. `offset` and `line` say where to begin: the descriptor stands there.
+    `spill` gets the pieces of such a line, and a line feed at its end. `idle` is called a few times a second while a
+    pipe has nothing to read. `offset` and `line` say where to begin: the descriptor stands there.
     """
 
     def __init__(
@@ -66,23 +78,24 @@ class LineReader:
                 carried.append(chunk)
                 size += len(chunk)
             else:
-                yield self._block(b"".join((*carried, head)).split(b"\n"), 1)
+                yield self._block(b"".join((*carried, head)), 1)
                 carried, size = [tail], len(tail)
             if size > self._limit:
-                yield Block([], self._line, self._offset, overlong=size)
-                tail = self._leave_out(carried)
-                carried, size = [tail], len(tail)
+                yield Block(b"", 0, self._line, self._offset, overlong=size)
+                self._leave_out(carried)
+                yield Block(b"", 0, self._line, self._offset)
+                carried, size = [], 0
         if size:
-            yield self._block([b"".join(carried)], 0)
+            yield self._block(b"".join(carried), 0)
 
-    def _block(self, lines: list[bytes], last_feed: int) -> Block:
-        first = self._line
-        self._line += len(lines)
-        self._offset += sum(map(len, lines)) + len(lines) - 1 + last_feed
-        return Block(lines, first, self._offset)
+    def _block(self, text: bytes, last_feed: int) -> Block:
+        count, blank = count_lines(text)
+        self._line += count
+        self._offset += len(text) + last_feed
+        return Block(text, count, self._line - count, self._offset, blank=blank)
 
-    def _leave_out(self, pieces: list[bytes]) -> bytes:
-        """Spills a line that has begun with these pieces, and returns what was read behind it, without a line feed."""
+    def _leave_out(self, pieces: list[bytes]) -> None:
+        """Spills a line that has begun with these pieces."""
         self._line += 1
         for piece in pieces:
             self._take(piece)
@@ -92,8 +105,8 @@ class LineReader:
             if feed:
                 # The rest may hold lines: it goes before what is read next.
                 self._pushed = rest
-                return b""
-        return b""
+                return
+        self._spill(b"\n")
 
     def _take(self, piece: bytes) -> None:
         self._offset += len(piece)

@@ -1,4 +1,4 @@
-"""Lines become records, for `kafkabuf produce`: columns for send_many(), and the lines that are no records."""
+"""Lines become records, for `kafkabuf produce`: a text or columns, and the lines that are no records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, NoReturn
+from functools import cached_property
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from kafkabuf.cli.input_lines import Block
 
@@ -29,18 +30,42 @@ class Refused(NamedTuple):
     reason: str
 
 
+class Raw(Protocol):
+    """What the input has for a record, by its place in the block."""
+
+    def __getitem__(self, place: int, /) -> bytes: ...
+
+
+class LinesOf:
+    """The lines of a block. They are split where one is asked for."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def __getitem__(self, place: int) -> bytes:
+        return self._lines[place]
+
+    @cached_property
+    def _lines(self) -> list[bytes]:
+        return self._block.lines
+
+
 @dataclass
 class Records:
-    """Columns of equal length; None where no record has the field. `lines` are numbers, `raw` is the input's text."""
+    """Columns of equal length; None where no record has the field. `lines` are numbers, `raw` is the input's text.
+
+    With a `text` the values are its lines, and there is no other column.
+    """
 
     lines: Sequence[int]
-    raw: Sequence[bytes]
-    values: list[Any]
+    raw: Raw
+    values: list[Any] = field(default_factory=list)
     keys: list[bytes | None] | None = None
     headers: list[Any] | None = None
     partitions: list[int | None] | None = None
     timestamps: list[int | None] | None = None
     refused: list[Refused] = field(default_factory=list)
+    text: bytes | None = None
 
     @property
     def columns(self) -> tuple[Any, ...]:
@@ -53,26 +78,26 @@ Parse = Callable[[Block], Records]
 
 def plain_lines(block: Block) -> Records:
     """Each line is a value."""
-    return Records(range(block.first, block.first + len(block.lines)), block.lines, block.lines)
+    return Records(block.numbers, LinesOf(block), text=block.text)
 
 
 def separated_lines(separator: bytes) -> Parse:
     """Each line is a key and a value, with the separator between."""
 
     def parse(block: Block) -> Records:
-        split = [line.partition(separator) for line in block.lines]
-        numbers = range(block.first, block.first + len(split))
-        records = Records(numbers, block.lines, [value for _, _, value in split], [key for key, _, _ in split])
+        lines, numbers = block.lines, block.numbers
+        split = [line.partition(separator) for line in lines]
+        records = Records(numbers, lines, [value for _, _, value in split], [key for key, _, _ in split])
         if all(found for _, found, _ in split):
             return records
         rows = [row for row, (_, found, _) in enumerate(split) if found]
         reason = f"it has no separator {separator.decode(errors='backslashreplace')!r} between key and value"
         return Records(
             [numbers[row] for row in rows],
-            [block.lines[row] for row in rows],
+            [lines[row] for row in rows],
             [split[row][2] for row in rows],
             [split[row][0] for row in rows],
-            refused=[Refused(numbers[row], block.lines[row], reason) for row in range(len(split)) if not split[row][1]],
+            refused=[Refused(numbers[row], lines[row], reason) for row in range(len(split)) if not split[row][1]],
         )
 
     return parse
@@ -80,19 +105,19 @@ def separated_lines(separator: bytes) -> Parse:
 
 def whole_json_lines(block: Block) -> Records:
     """Each line is a value as it is, apart from blank lines. Nothing parses it."""
-    if all(block.lines) and not any(map(bytes.isspace, block.lines)):
+    if not block.blank:
         return plain_lines(block)
-    rows = [row for row, line in enumerate(block.lines) if line.strip()]
-    kept = [block.lines[row] for row in rows]
-    return Records([block.first + row for row in rows], kept, kept)
+    kept = [(number, line) for number, line in zip(block.numbers, block.lines, strict=True) if line.strip()]
+    lines = [line for _, line in kept]
+    return Records([number for number, _ in kept], lines, text=b"\n".join(lines))
 
 
 def without_mark(parse: Parse) -> Parse:
     """JSON has no byte order mark, which some editors write at the start of a file."""
 
     def parse_without(block: Block) -> Records:
-        if block.first == 1 and block.lines and block.lines[0].startswith(BOM_UTF8):
-            block = block._replace(lines=[block.lines[0].removeprefix(BOM_UTF8), *block.lines[1:]])
+        if block.first == 1:
+            block = block._replace(text=block.text.removeprefix(BOM_UTF8))
         return parse(block)
 
     return parse_without

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -42,12 +41,12 @@ class Rows(NamedTuple):
 
 
 def opened_file(path: str) -> Any:
-    """A file for `batches`, to be used in a `with`. A regular file is one of Arrow's.
+    """A file for `batches`, to be used in a `with`: one of Arrow's.
 
     Arrow reads ahead in threads of its own, and may still do so when the command ends. A thread that reads a file of
     Python's then asks for the GIL of an interpreter that has gone, which aborts the process.
     """
-    return pa.OSFile(path, "rb") if os.path.isfile(path) else open(path, "rb")
+    return pa.OSFile(path, "rb")
 
 
 def batches(file: BinaryIO, kind: str, columns: Columns) -> Iterator[Rows]:

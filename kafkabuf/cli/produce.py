@@ -29,7 +29,9 @@ _SUFFIXES = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow",
 }  # fmt: skip
 _TABLES = ("csv", "parquet", "arrow")
-_GZIP = b"\x1f\x8b\x08"
+# Files that have no lines, by their first bytes, and how to send them.
+_COMPRESSED = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
+_BINARY_TABLES = {b"PAR1": "parquet", b"ARROW1": "arrow"}
 _COLUMNS = ("key", "headers", "timestamp", "partition", "value")
 
 
@@ -162,20 +164,29 @@ def _kind_of(files: Sequence[str]) -> str:
 def _check_files(files: Sequence[str], kind: str, resume: bool, resume_file: Path | None) -> None:
     if len({*files}) < len(files):
         raise click.UsageError("a FILE is named twice")
-    if "-" in files and kind in _TABLES:
-        raise click.UsageError(f"{kind} needs a FILE")
     if "-" in files and (resume or resume_file):
         raise click.UsageError("--resume needs a FILE")
     if len(files) > 1 and resume_file is not None:
         raise click.UsageError("--resume-file is for one FILE: with several, --resume keeps a state beside each")
-    for file in files if resume or resume_file else ():
+    needs = f"{kind} needs a FILE" if kind in _TABLES else "--resume needs a FILE that can be read again"
+    for file in files if kind in _TABLES or resume or resume_file else ():
         if not os.path.isfile(file):
-            raise click.UsageError(f"--resume needs a FILE that can be read again: {file} is a pipe or a device")
+            raise click.UsageError(f"{needs}: {file} is a pipe or a device")
     for file in files if kind not in _TABLES else ():
-        if file != "-" and _is_gzip(file):
+        _check_text(file, kind)
+
+
+def _check_text(file: str, kind: str) -> None:
+    head = _head(file)
+    for magic, program in _COMPRESSED.items():
+        if head.startswith(magic):
             raise click.UsageError(
-                f"{file} is compressed with gzip: gzip -dc {shlex.quote(file)} | kafkabuf produce TOPIC --format {kind}"
+                f"{file} is compressed with {program}: {program} -dc {shlex.quote(file)} | kafkabuf produce TOPIC "
+                f"--format {kind}"
             )
+    for magic, table in _BINARY_TABLES.items():
+        if head.startswith(magic):
+            raise click.UsageError(f"{file} is a table: give --format {table}")
 
 
 def _check_written(files: Sequence[str], *written: Path | None) -> None:
@@ -185,12 +196,12 @@ def _check_written(files: Sequence[str], *written: Path | None) -> None:
                 raise click.UsageError(f"{path} would be read and written at once: name another file")
 
 
-def _is_gzip(file: str) -> bool:
+def _head(file: str) -> bytes:
     """Only of a file: what is read of a pipe is gone. The reading explains a file that cannot be read."""
     if os.path.isfile(file):
         with suppress(OSError), open(file, "rb") as opened:
-            return opened.read(len(_GZIP)) == _GZIP
-    return False
+            return opened.read(8)
+    return b""
 
 
 def _input(file: str, topic: str, kind: str, resume: bool, resume_file: Path | None) -> Input:
@@ -256,8 +267,19 @@ def _appended(path: Path) -> Iterator[BinaryIO]:
     """The file, open at its end. Behind an error its close() is silent: it would tell of the same full disk again."""
     with path.open("ab") as file:
         try:
+            if _is_torn(path):
+                file.write(b"\n")
             yield file
         except BaseException:
             with suppress(OSError):
                 file.close()
             raise
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether the last line has no end: a run was killed while it wrote that line."""
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

@@ -18,10 +18,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def topic(cluster: EmbeddedCluster) -> str:
-    return new_topic(cluster, 1)
-
-
-def new_topic(cluster: EmbeddedCluster, partitions: int) -> str:
     name = f"t-{uuid.uuid4().hex[:8]}"
-    cluster.create_topic(name, partitions)
+    cluster.create_topic(name)
     return name

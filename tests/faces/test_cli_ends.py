@@ -74,6 +74,16 @@ def test_signal_ends_the_wait_for_lines_and_the_terminal_has_its_cursor_again(
     assert b"interrupted; 0 records acknowledged" in terminal.written
 
 
+def test_first_signal_ends_the_wait_for_the_writer_of_a_named_pipe(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    terminal = Terminal("produce", topic, str(tmp_path / "pipe"), "-b", cluster.bootstrap_servers)
+    terminal.read_until(BAR)
+    assert terminal.end(signal.SIGINT) == 130
+    assert b"interrupted; 0 records acknowledged" in terminal.written
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_first_signal_ends_the_wait_for_a_cluster(number: signal.Signals) -> None:
     terminal = Terminal("produce", "t", __file__, *NOWHERE)
@@ -97,7 +107,7 @@ def test_sigterm_saves_the_state_and_loses_no_line(cluster: EmbeddedCluster, top
     path.write_bytes(b"\n".join(lines) + b"\n")
     command = [*COMMAND, "produce", topic, str(path), "--resume", "-b", cluster.bootstrap_servers]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
-        cluster.wait_for_messages(topic, 1)
+        cluster.wait_for_messages(topic, 1, timeout=60)
         process.send_signal(signal.SIGTERM)
         _, error = process.communicate(timeout=60)
     if process.returncode:  # else it was done before

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import json
+import lzma
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -115,6 +119,62 @@ def test_line_that_had_no_line_feed_is_not_cut_by_a_resumed_run(
     assert values(cluster, topic) == sent
     state = json.loads(Path(f"{path}.kafkabuf-resume").read_bytes())
     assert state["count"] == len(path.read_bytes().splitlines())
+
+
+def test_overlong_last_line_is_left_out_once_and_its_letter_ends_with_a_line_feed(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path, letters = tmp_path / "in.txt", tmp_path / "letters"
+    overlong = b"z" * 2_000_000
+    path.write_bytes(b"a\n" + overlong)
+    policy = ["--on-error", "dead-letter", "--dead-letter-file", str(letters), "--resume"]
+    for _ in range(2):
+        assert produce(cluster, topic, path, *policy).exit_code == 0
+        assert letters.read_bytes() == overlong + b"\n"
+    assert values(cluster, topic) == [b"a"]
+
+
+def test_letter_behind_a_torn_letter_has_a_line_of_its_own(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path, letters = tmp_path / "in.jsonl", tmp_path / "letters"
+    path.write_bytes(b"x\n")
+    policy = ["--key", "id", "--on-error", "dead-letter", "--dead-letter-file", str(letters)]
+    letters.write_bytes(b"whole\ntor")  # as kill -9 leaves it
+    for behind in (b"\nx\n", b"\nx\nx\n"):
+        assert produce(cluster, topic, path, *policy).exit_code == 0
+        assert letters.read_bytes() == b"whole\ntor" + behind
+
+
+@pytest.mark.parametrize(
+    ("head", "advice"),
+    [
+        (gzip.compress(b"a\n"), "gzip -dc {} | kafkabuf produce TOPIC --format lines"),
+        (b"\x28\xb5\x2f\xfd", "zstd -dc {} | kafkabuf"),
+        (bz2.compress(b"a\n"), "bzip2 -dc {} | kafkabuf"),
+        (lzma.compress(b"a\n"), "xz -dc {} | kafkabuf"),
+        (b"PAR1", "give --format parquet"),
+        (b"ARROW1", "give --format arrow"),
+    ],
+)
+def test_file_without_lines_is_refused_with_the_way_to_send_it(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, head: bytes, advice: str
+) -> None:
+    path = tmp_path / "in.bin"
+    path.write_bytes(head)
+    result = produce(cluster, topic, path)
+    assert result.exit_code == 2
+    assert advice.format(path) in " ".join(result.output.split())
+    assert values(cluster, topic) == []
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
+def test_pipe_is_no_file_of_a_table(cluster: EmbeddedCluster, topic: str, tmp_path: Path, kind: str) -> None:
+    """Arrow cannot be interrupted while it waits for a pipe."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    result = produce(cluster, topic, path, "--format", kind)
+    assert (result.exit_code, f"{kind} needs a FILE: {path} is a pipe" in " ".join(result.output.split())) == (2, True)
 
 
 @pytest.mark.parametrize(
