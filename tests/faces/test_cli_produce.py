@@ -112,7 +112,7 @@ def test_records_are_sent_as_their_lines_come_and_ctrl_c_ends_the_reading(cluste
             for number in (1, 2):
                 process.stdin.write(b"line\n")
                 process.stdin.flush()
-                cluster.wait_for_messages(topic, number)
+                cluster.wait_for_messages(topic, number, timeout=60)
             process.send_signal(signal.SIGINT)
             _, error = process.communicate(timeout=30)
         finally:
