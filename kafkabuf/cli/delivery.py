@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
@@ -207,5 +208,18 @@ class Delivery:
 def _before(records: Records, line: int) -> Records:
     """Without what comes behind a line that is refused."""
     kept = sum(1 for number in records.lines if number < line)
-    columns = (None if column is None else column[:kept] for column in records.columns)
-    return Records(records.lines[:kept], records.raw, *columns, refused=records.refused[:1])
+
+    def head(column: Any) -> Any:
+        return None if column is None else column[:kept]
+
+    values, keys, headers, partitions, timestamps = map(head, records.columns)
+    return replace(
+        records,
+        lines=records.lines[:kept],
+        values=values,
+        keys=keys,
+        headers=headers,
+        partitions=partitions,
+        timestamps=timestamps,
+        refused=records.refused[:1],
+    )
