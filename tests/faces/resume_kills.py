@@ -23,10 +23,12 @@ from pyarrow import ipc, parquet
 
 from rigs.real_kafka import free_ports
 
-KINDS = ("lines", "jsonl", "csv", "parquet", "arrow")
+# `keyed` are lines with a separator behind the key.
+KINDS = ("lines", "keyed", "jsonl", "csv", "parquet", "arrow")
+_LINES = ("lines", "keyed")
 TOPIC, PARTITIONS = "rows", 3
 COMMAND = [sys.executable, "-m", "kafkabuf"]
-# Small batches, so that a run lasts. A record of a faulty row of a table is larger than max.request.size.
+# Small batches, so that a run lasts. A faulty line without a key, or row of a table, is larger than max.request.size.
 SETTINGS = ["-X", "batch.size=2000", "-X", "max.request.size=4000", "-X", "reconnect.backoff.max.ms=200"]
 FAULTY_EVERY, OVERLONG_EVERY = 997, 50_021
 _TEXT = "x" * 40
@@ -37,20 +39,24 @@ _WAIT = 120.0  # seconds
 
 
 def is_faulty(kind: str, number: int) -> bool:
-    return number % FAULTY_EVERY == 0 or (kind == "lines" and number % OVERLONG_EVERY == 0)
+    return number % FAULTY_EVERY == 0 or (kind in _LINES and number % OVERLONG_EVERY == 0)
 
 
 def value(kind: str, number: int) -> bytes:
     """Of a row that is not faulty."""
-    if kind == "lines":
+    if kind in _LINES:
         return b"%d %s" % (number, _TEXT.encode())
     return b'{"id":%d,"text":"%s"}' % (number, _TEXT.encode())
 
 
 def letter(kind: str, number: int) -> bytes:
     """The line for a faulty row in the file of dead letters."""
+    if kind in _LINES and number % OVERLONG_EVERY == 0:
+        return b"%d %s" % (number, _OVERLONG)
     if kind == "lines":
-        return b"%d %s" % (number, _OVERLONG if number % OVERLONG_EVERY == 0 else b"no separator")
+        return b"%d %s" % (number, _LONG.encode())
+    if kind == "keyed":
+        return b"%d no separator" % number
     if kind == "jsonl":
         return b'{"id":%d,' % number
     if kind == "csv":
@@ -75,7 +81,7 @@ def _line(kind: str, number: int) -> bytes:
         return letter(kind, number) + b"\n"
     if kind == "csv":
         return b"%d,%s\n" % (number, _TEXT.encode())
-    return (b"key:" if kind == "lines" else b"") + value(kind, number) + b"\n"
+    return (b"key:" if kind == "keyed" else b"") + value(kind, number) + b"\n"
 
 
 def _write_table(path: Path, kind: str, rows: int) -> None:
@@ -161,10 +167,10 @@ class Run:
 
     def _command(self) -> list[str]:
         options = ["--on-error", "dead-letter", "--dead-letter-file", str(self.letters), "--resume"]
-        options += {"lines": ["--key-separator", ":"], "jsonl": ["--key", "id"]}.get(self.kind, [])
+        options += {"keyed": ["--key-separator", ":"], "jsonl": ["--key", "id"]}.get(self.kind, [])
         return [
-            *COMMAND, "produce", TOPIC, str(self.input), "-f", self.kind, *options, *SETTINGS, "-b",
-            self.broker.bootstrap_servers,
+            *COMMAND, "produce", TOPIC, str(self.input), "-f", "lines" if self.kind == "keyed" else self.kind, *options,
+            *SETTINGS, "-b", self.broker.bootstrap_servers,
         ]  # fmt: skip
 
     def _kill(self, process: subprocess.Popen[bytes]) -> bool:
