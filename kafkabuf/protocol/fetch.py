@@ -17,7 +17,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from kafkabuf.errors import InvalidRequestError
-from kafkabuf.protocol.cursor import MALFORMED, Cursor
+from kafkabuf.protocol._cursor import MALFORMED, Cursor
 from kafkabuf.protocol.messages import FETCH, RequestHeader, encode_response_header
 from kafkabuf.protocol.schema import Buffer
 from kafkabuf.protocol.writer import put_count, put_string

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kafkabuf.errors import InvalidRequestError
-from kafkabuf.protocol.cursor import MALFORMED, Cursor
+from kafkabuf.protocol._cursor import MALFORMED, Cursor
+from kafkabuf.protocol._partition_result import PartitionResult, first_error, put_successes
 from kafkabuf.protocol.messages import PRODUCE, RequestHeader, encode_response_header
 from kafkabuf.protocol.schema import Buffer, text_of_error
 from kafkabuf.protocol.writer import put_count, put_nullable_string, put_string, put_uvarint
@@ -28,9 +29,6 @@ FIRST_TOPIC_ID = 13
 
 _PARTITION = struct.Struct(">ihqq").pack
 _INT64 = struct.Struct(">q").pack
-# In a flexible version: no record errors, no message, no tags.
-_SUCCESS = struct.Struct(">ihqqq3s").pack
-_NO_MORE = b"\x01\0\0"
 _INT32 = struct.Struct(">i").pack
 # One tagged field, number 0, of nine bytes: leader id, leader epoch, no tagged fields of its own.
 _LEADER = struct.Struct(">bbb ii b").pack
@@ -40,32 +38,13 @@ _LEADER = struct.Struct(">bbb ii b").pack
 class ProduceRequest:
     """`topics`: (name, or topic id from version 13, [(partition, records)]).
 
-    The records are views of the frame, or None if the client sent null.
+    The records are copies, which belong to who has the request, or None if the client sent null.
     """
 
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    topics: list[tuple[str | UUID, list[tuple[int, memoryview | None]]]]
-
-
-@dataclass(slots=True)
-class PartitionResult:
-    """The result for one partition's records.
-
-    Offsets are -1 if no record was appended. `record_errors` has (index in the batch, text) of each refused record
-    (version 8 and later, KIP-467). `leader` (node id, leader epoch) names the leader to a client that asked
-    another node.
-    """
-
-    partition: int
-    error_code: int = 0
-    base_offset: int = -1
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1
-    error_message: str | None = None
-    leader: tuple[int, int] | None = None
-    record_errors: Sequence[tuple[int, str]] = ()
+    topics: list[tuple[str | UUID, list[tuple[int, bytearray | None]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +53,11 @@ class ProduceResponse:
 
     topics: list[tuple[str | UUID, list[PartitionResult]]]
     endpoints: Sequence[tuple[int, str, int]] = ()
+
+    @property
+    def first_error(self) -> int:
+        """The first error code of a partition; 0 without an error."""
+        return next((code for _, results in self.topics if (code := first_error(results))), 0)
 
 
 def decode_request(frame: Buffer, header: RequestHeader) -> ProduceRequest:
@@ -91,12 +75,12 @@ def decode_request(frame: Buffer, header: RequestHeader) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _decode_topic(cursor: Cursor, version: int) -> tuple[str | UUID, list[tuple[int, memoryview | None]]]:
+def _decode_topic(cursor: Cursor, version: int) -> tuple[str | UUID, list[tuple[int, bytearray | None]]]:
     name = cursor.uuid() if version >= FIRST_TOPIC_ID else cursor.string()
     partitions = []
     for _ in range(cursor.count()):
         partition = cursor.int32()
-        records = cursor.nullable_bytes()
+        records = cursor.nullable_copy()
         cursor.tags()
         partitions.append((partition, records))
     cursor.tags()
@@ -113,8 +97,10 @@ def encode_response(header: RequestHeader, response: ProduceResponse, throttle_m
         else:
             put_string(out, topic, flexible)
         put_count(out, len(results), flexible)
-        for result in results:
-            _put_result(out, result, version)
+        number = put_successes(out, results, 0) if flexible else 0
+        while number < len(results):
+            _put_result(out, results[number], version)
+            number = put_successes(out, results, number + 1) if flexible else number + 1
         out += b"\0" * flexible
     out += _INT32(throttle_ms)
     if version >= FIRST_LEADER_HINTS and response.endpoints:
@@ -126,16 +112,6 @@ def encode_response(header: RequestHeader, response: ProduceResponse, throttle_m
 
 def _put_result(out: bytearray, result: PartitionResult, version: int) -> None:
     flexible = version >= FIRST_FLEXIBLE
-    if flexible and not result.error_code:
-        out += _SUCCESS(
-            result.partition,
-            0,
-            result.base_offset,
-            result.log_append_time_ms,
-            result.log_start_offset,
-            _NO_MORE,
-        )
-        return
     out += _PARTITION(result.partition, result.error_code, result.base_offset, result.log_append_time_ms)
     if version >= 5:
         out += _INT64(result.log_start_offset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from pathlib import Path
 
-from kafkabuf.broker.log.batch import check_batch, stamp
+from kafkabuf.broker.log._batch import check_batch, stamp
 from kafkabuf.broker.log.config import Limits, LogConfig
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.log.log import PartitionLog

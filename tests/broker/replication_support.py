@@ -18,9 +18,10 @@ from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.clock import ManualClock
 from kafkabuf.protocol import messages
+from kafkabuf.protocol._partition_result import PartitionResult
 from kafkabuf.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
 from kafkabuf.protocol.messages import RequestHeader
-from kafkabuf.protocol.produce import PartitionResult, ProduceRequest
+from kafkabuf.protocol.produce import ProduceRequest
 from tests.broker.raw_client import batch
 from tests.virtual.loop import VirtualLoop
 
@@ -113,7 +114,7 @@ class Rig:
         partition: int = 0,
         producer: tuple[int, int, int] = (-1, -1, -1),
     ) -> Parked:
-        records = memoryview(batch(list(values) or [b"v"], producer=producer))
+        records = bytearray(batch(list(values) or [b"v"], producer=producer))
         request = ProduceRequest(None, acks, round(timeout * 1000), [(TOPIC, [(partition, records)])])
         header = RequestHeader(messages.PRODUCE, 9, 1, "test", 0)
         return self._ask(lambda: produce.handle(self.node(node_id), header, request))

@@ -80,7 +80,7 @@ class Writer:
         return b"<%s:%d>" % (self.name.encode(), number)
 
     def request(self) -> ProduceRequest:
-        records = memoryview(batch([self.value(self.number)], producer=(self.producer_id, 0, self.number)))
+        records = bytearray(batch([self.value(self.number)], producer=(self.producer_id, 0, self.number)))
         return ProduceRequest(None, -1, 1_500, [(TOPIC, [(self.partition, records)])])
 
 
@@ -243,7 +243,7 @@ class Simulation:
     def _write_loosely(self, node: Node) -> None:
         """Writes with acks=1 and never again: the record is lost when its leader loses the lead."""
         self._noise += 1
-        records = memoryview(batch([b"loose %d" % self._noise]))
+        records = bytearray(batch([b"loose %d" % self._noise]))
         index = self._random.randrange(PARTITIONS)
         if node.answers:
             produce.handle(node, _HEADER, ProduceRequest(None, 1, 1_000, [(TOPIC, [(index, records)])]))

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker.log._batch import check_batch
 from kafkabuf.broker.log._record_walk import RecordWalk
-from kafkabuf.broker.log.batch import check_batch
 from kafkabuf.broker.log.compression import LZ4, SNAPPY, ZSTD, unpack
 from kafkabuf.broker.log.config import Limits
 from kafkabuf.broker.log.log import PartitionLog

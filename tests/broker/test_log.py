@@ -9,9 +9,8 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
-from kafkabuf.broker.log import batch as batches
 from kafkabuf.broker.log import message_set, records
-from kafkabuf.broker.log.batch import check_batch
+from kafkabuf.broker.log._batch import BatchInfo, check_batch, stamp
 from kafkabuf.broker.log.config import Limits, LogConfig
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.errors import (
@@ -27,13 +26,13 @@ from tests.broker.raw_client import NOW, batch, message, sized, varint
 LIMITS = Limits()
 
 
-def check(data: bytes, version: int = 9, limits: Limits = LIMITS) -> batches.BatchInfo:
+def check(data: bytes, version: int = 9, limits: Limits = LIMITS) -> BatchInfo:
     return check_batch(memoryview(data), version, limits)
 
 
 def append(log: PartitionLog, data: bytes, epoch: int = 0) -> int:
     stored = bytearray(data)
-    batches.stamp(stored, log.end_offset, epoch)
+    stamp(stored, log.end_offset, epoch)
     return log.append(stored, check(data), epoch)
 
 
@@ -179,7 +178,7 @@ def test_zstd_needs_produce_version_7() -> None:
 
 def test_stamping_keeps_the_crc_valid() -> None:
     data = bytearray(batch([b"x"]))
-    batches.stamp(data, 2**40, 17)
+    stamp(data, 2**40, 17)
     assert struct.unpack_from(">q", data)[0] == 2**40
     assert struct.unpack_from(">i", data, 12)[0] == 17
     assert check(bytes(data)).count == 1
@@ -222,7 +221,7 @@ def test_verification_refuses_a_wrong_newest_timestamp() -> None:
 # ---- magic 0 and 1
 
 
-def check_set(data: bytes, limits: Limits = LIMITS) -> tuple[batches.BatchInfo, list[tuple[int, int]]]:
+def check_set(data: bytes, limits: Limits = LIMITS) -> tuple[BatchInfo, list[tuple[int, int]]]:
     return message_set.check_message_set(memoryview(data), limits)
 
 

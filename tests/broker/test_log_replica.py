@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkabuf.broker.embedded import EmbeddedCluster
-from kafkabuf.broker.log.batch import check_batch
+from kafkabuf.broker.log._batch import check_batch
 from kafkabuf.broker.log.config import Limits, LogConfig
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.clock import ManualClock

@@ -40,7 +40,7 @@ from kafkabuf.errors import (
     StaleMemberEpochError,
     UnknownMemberIdError,
 )
-from kafkabuf.protocol.cursor import MALFORMED
+from kafkabuf.protocol._cursor import MALFORMED
 from tests.broker.consumer_group_support import FakeTopic
 from tests.broker.group_support import pending, settled
 from tests.conformance.groups import subscription

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkabuf.broker.log.batch import BatchInfo
+from kafkabuf.broker.log._batch import BatchInfo
+from kafkabuf.broker.log._producer_entry import EXPIRATION_MS
 from kafkabuf.broker.log.control import Marker
-from kafkabuf.broker.log.producer_state import EXPIRATION_MS, ProducerStates
+from kafkabuf.broker.log.producer_state import ProducerStates
 from kafkabuf.errors import KafkaError
 
 PRODUCER, SEQUENCES = 5, 2**31

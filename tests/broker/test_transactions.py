@@ -15,10 +15,11 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.groups.groups import offsets_partition
 from kafkabuf.broker.groups.offsets import MAX_METADATA
-from kafkabuf.broker.log.batch import BatchInfo
+from kafkabuf.broker.log._batch import BatchInfo
+from kafkabuf.broker.log._producer_entry import EXPIRATION_MS
 from kafkabuf.broker.log.control import Marker, control_batch
 from kafkabuf.broker.log.log import PartitionLog
-from kafkabuf.broker.log.producer_state import EXPIRATION_MS, AbortedTransaction, ProducerStates
+from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
 from kafkabuf.broker.transactions import State, Transactions
 from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.broker.waiting.timer import Timer

@@ -11,6 +11,7 @@ import pytest
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.log import batch as batches
 from kafkabuf.broker.log import validator
+from kafkabuf.broker.log._batch import check_batch
 from kafkabuf.broker.log.config import Limits
 from kafkabuf.broker.log.validator import RefusedRecordsError, check_records
 from kafkabuf.clock import ManualClock
@@ -24,7 +25,7 @@ NARROW = Limits(timestamp_before_max_ms=1000, timestamp_after_max_ms=1000)
 
 def check(data: bytes, limits: Limits) -> int:
     view = memoryview(data)
-    return check_records(view, batches.check_batch(view, 9, limits), limits, NOW)
+    return check_records(view, check_batch(view, 9, limits), limits, NOW)
 
 
 def times(*offsets: int, codec: int = 0, keys: list[bytes | None] | None = None) -> bytes:
@@ -161,16 +162,16 @@ def test_leader_stamps_its_time_with_log_append_time(cluster: EmbeddedCluster, c
     answer = client.produce("t", times(-5, -9))
     assert (answer.error_code, answer.log_append_time.timestamp() * 1000) == (0, NOW)
     data = stored(client)
-    assert batches.check_batch(memoryview(data), 9, Limits()).max_timestamp == NOW
-    assert batches.has_append_time(data)
+    info = check_batch(data, 9, Limits())
+    assert (info.max_timestamp, info.append_time) == (NOW, True)
 
 
 def test_leader_clears_the_type_that_a_producer_may_not_set(cluster: EmbeddedCluster, client: RawClient) -> None:
     cluster.create_topic("t")
     assert client.produce("t", batch([b"v"], attributes=batches.LOG_APPEND_TIME)).log_append_time is None
     data = stored(client)
-    assert batches.check_batch(memoryview(data), 9, Limits()).max_timestamp == NOW
-    assert not batches.has_append_time(data)
+    info = check_batch(data, 9, Limits())
+    assert (info.max_timestamp, info.append_time) == (NOW, False)
 
 
 def test_duplicate_has_the_append_time_of_its_first_arrival(

@@ -15,6 +15,7 @@ from kio.serial import entity_writer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import InvalidRequestError
 from kafkabuf.protocol import fetch, messages, produce
+from kafkabuf.protocol._partition_result import PartitionResult
 from kafkabuf.protocol.messages import RequestHeader
 from tests.broker.raw_client import NOW, RawClient, batch, message
 
@@ -66,8 +67,8 @@ def test_produce_request_is_read_as_kio_wrote_it(version: int) -> None:
 @pytest.mark.parametrize("version", range(3, produce.MAX_VERSION + 1))
 def test_produce_response_is_read_by_kio(version: int) -> None:
     results = [
-        produce.PartitionResult(3, 0, 1234, -1, 17),
-        produce.PartitionResult(4, 6, error_message="elsewhere", leader=(7, 3), record_errors=[(0, "bad"), (9, "")]),
+        PartitionResult(3, 0, 1234, -1, 17),
+        PartitionResult(4, 6, error_message="elsewhere", leader=(7, 3), record_errors=[(0, "bad"), (9, "")]),
     ]
     by_id = version >= produce.FIRST_TOPIC_ID
     names: list[str | UUID] = [UUID(int=1), UUID(int=2)] if by_id else ["a", "b"]

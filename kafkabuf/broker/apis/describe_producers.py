@@ -9,7 +9,7 @@ from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import Rights, rights_of
-from kafkabuf.broker.log.producer_state import ProducerEntry
+from kafkabuf.broker.log._producer_entry import ProducerEntry
 from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_PRODUCERS, RequestHeader

@@ -1,4 +1,4 @@
-"""Produce (key 0), versions 2 to 13, on the leader: appends batches. replica/appending.py says how.
+"""Produce (key 0), versions 2 to 13, on the leader: appends batches. replica/_appending.pyx says how.
 
 The node answers a request with acks=1 at once. It parks a request with acks=all until all copies in sync have the
 records; where the leader has the only copy, that is at once. It does not answer a request with acks=0: an error then
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -24,8 +23,10 @@ from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.faults import NO_ERROR
 from kafkabuf.broker.guards.rights import Rights, rights_of
 from kafkabuf.broker.log.batch import is_transactional
-from kafkabuf.broker.replica.appending import ALL, Appended, Terms, append_as_leader
+from kafkabuf.broker.replica._appending import Appended, append_as_leader
+from kafkabuf.broker.replica.appending import ALL, Terms
 from kafkabuf.broker.replica.delayed import MANY, DelayedResponse, Pending, ReplicationWait
+from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.broker.waiting.slices import Work, finish, next_slice
 from kafkabuf.errors import (
     FencedLeaderEpochError,
@@ -36,14 +37,13 @@ from kafkabuf.errors import (
     error_for_code,
 )
 from kafkabuf.protocol import produce
+from kafkabuf.protocol._partition_result import PartitionResult
 from kafkabuf.protocol.messages import PRODUCE, RequestHeader
-from kafkabuf.protocol.produce import PartitionResult, ProduceRequest, ProduceResponse
+from kafkabuf.protocol.produce import ProduceRequest, ProduceResponse
 
 log = logging.getLogger("kafkabuf.broker")
 
 _HINTED = (NotLeaderOrFollowerError.code, FencedLeaderEpochError.code)
-_NO_DATA = memoryview(b"")
-_Topics = list[tuple[str | UUID, list[tuple[int, memoryview | None]]]]
 # A step of work in slices takes so many batches; a batch of so many bytes is a step alone.
 _STEP = 8
 _LARGE = 1 << 15
@@ -69,27 +69,7 @@ def handle(node: Node, header: RequestHeader, request: ProduceRequest) -> _Respo
     if sum(len(partitions) for _, partitions in request.topics) < MANY:
         response: _Response | Awaitable[_Response] = finish(_answer(node, header, request))
         return response
-    request = replace(request, topics=_on_a_copy(request.topics))
     return node.cluster.slices.run(_answer_later(node, header, request), goes_on=True)
-
-
-def _on_a_copy(topics: _Topics) -> _Topics:
-    """The same records in memory of their own: the request's bytes are not valid any more when `handle` has returned.
-    It is one copy for all partitions, which the allocator finds and frees at once."""
-    copy = memoryview(b"".join([data for _, partitions in topics for _, data in partitions if data is not None]))
-    kept: _Topics = []
-    at = 0
-    for topic, partitions in topics:
-        records: list[tuple[int, memoryview | None]] = []
-        for index, data in partitions:
-            if data is None:
-                records.append((index, None))
-            else:
-                end = at + len(data)
-                records.append((index, copy[at:end]))
-                at = end
-        kept.append((topic, records))
-    return kept
 
 
 def _answer_later(node: Node, header: RequestHeader, request: ProduceRequest) -> Work[Any]:
@@ -107,17 +87,6 @@ def _answer(node: Node, header: RequestHeader, request: ProduceRequest) -> Work[
     return produced.wait() if produced.pending else produced.response()
 
 
-@dataclass(slots=True)
-class _Partition:
-    """One partition of a request: what the leader appended, and the partition's result in the response."""
-
-    appended: Appended
-    result: PartitionResult
-
-    def fail(self, error: KafkaError) -> None:
-        self.result = replace(self.result, error_code=error.code, error_message=str(error))
-
-
 class _Produce:
     """One request. The node appends the batches of all partitions before the followers of any partition hear of them.
     `pending` are the partitions that wait for their followers."""
@@ -131,8 +100,10 @@ class _Produce:
         before = faults.take_errors(PRODUCE, list(names.values()))
         after = NO_ERROR if before else faults.take_errors(PRODUCE, list(names.values()), after=True)
         self._codes = {topic: (before.code_for(name), after.code_for(name)) for topic, name in names.items()}
-        self._topics: list[tuple[str | UUID, list[_Partition]]] = []
-        self.pending: list[tuple[_Partition, Pending]] = []
+        self._topics: list[tuple[str | UUID, list[PartitionResult]]] = []
+        # Of each batch in a log: its result, the offset behind its last record, and the leader.
+        self._appended: list[tuple[PartitionResult, int, Replica]] = []
+        self.pending: list[tuple[PartitionResult, Pending]] = []
         if (rights := rights_of(header)).limited:
             for topic, refused in _refusals(node, rights, request).items():
                 code, code_after = self._codes[topic]
@@ -140,61 +111,67 @@ class _Produce:
 
     def append(self) -> Work[None]:
         for topic, partitions in self._request.topics:
-            appended = []
+            results: list[PartitionResult] = []
+            self._topics.append((topic, results))
+            injected, code_after = self._codes[topic]
             for number, (index, data) in enumerate(partitions, 1):
-                appended.append(self._append(topic, index, data, *self._codes[topic]))
+                results.append(self._append(topic, index, data, injected, code_after))
                 if not number % _STEP or (data is not None and len(data) > _LARGE):
                     yield
-            self._topics.append((topic, appended))
             yield
         yield from self._tell_followers()
 
     def _append(
-        self, topic: str | UUID, index: int, data: memoryview | None, injected: int, code_after: int
-    ) -> _Partition:
+        self, topic: str | UUID, index: int, data: bytearray | None, injected: int, code_after: int
+    ) -> PartitionResult:
         """Appends a batch. The result has the error code `code_after` then (0: none). With an error code in `injected`
         the batch is not appended."""
         if injected:
             appended = Appended(error=error_for_code(injected))
         else:
-            appended = append_as_leader(self._node, topic, index, _NO_DATA if data is None else data, self._terms)
-        start, error = appended.log_start_offset, appended.error
-        if error is not None:
-            log.info("node %d: produce to %r, partition %d, refused: %s", self._node.node_id, str(topic), index, error)
-            result = PartitionResult(
-                index,
-                error.code,
-                log_start_offset=start,
-                error_message=str(error),
-                record_errors=appended.record_errors,
-            )
-        elif code_after:
+            appended = append_as_leader(self._node, topic, index, bytearray() if data is None else data, self._terms)
+        if (error := appended.error) is not None:
+            return self._refused(topic, index, appended, error)
+        if code_after:
             result = PartitionResult(index, code_after)
         else:
-            result = PartitionResult(index, 0, appended.base_offset, appended.append_time, start)
-        return _Partition(appended, result)
+            result = PartitionResult(index, 0, appended.base_offset, appended.append_time, appended.log_start_offset)
+        if (leader := appended.leader) is not None:
+            self._appended.append((result, appended.end, leader))
+        return result
+
+    def _refused(self, topic: str | UUID, index: int, appended: Appended, error: KafkaError) -> PartitionResult:
+        log.info("node %d: produce to %r, partition %d, refused: %s", self._node.node_id, str(topic), index, error)
+        return PartitionResult(
+            index,
+            error.code,
+            log_start_offset=appended.log_start_offset,
+            error_message=str(error),
+            record_errors=appended.record_errors,
+        )
 
     def _tell_followers(self) -> Work[None]:
         """Tells the followers of the new records, and notes the partitions that wait for their followers."""
-        requested = [partition for _, partitions in self._topics for partition in partitions]
-        appended = [(partition, leader) for partition in requested if (leader := partition.appended.leader) is not None]
-        for number, (_, leader) in enumerate(appended, 1):
+        for number, (_, _, leader) in enumerate(self._appended, 1):
             leader.appended()
             if not number % _STEP:
                 yield
         if self._request.acks == ALL:
             self.pending = [
-                (partition, Pending(leader, leader.known.epoch, partition.appended.end))
-                for partition, leader in appended
-                if leader.log.high_watermark < partition.appended.end and not partition.result.error_code
+                (result, Pending(leader, leader.known.epoch, end))
+                for result, end, leader in self._appended
+                if leader.log.high_watermark < end and not result.error_code
             ]
 
     def check(self) -> None:
         """For acks=0: raises InvalidRequestError, which closes the connection, if a partition has an error."""
-        results = [partition.result for _, partitions in self._topics for partition in partitions]
-        failed = [result for result in results if result.error_code]
-        if failed:
-            raise InvalidRequestError(f"a request with acks=0 gets no response, and it has failed: {failed[0]}")
+        for topic, results in self._topics:
+            for result in results:
+                if result.error_code:
+                    raise InvalidRequestError(
+                        "a request with acks=0 gets no response, and it has failed: "
+                        f"{topic!s}, partition {result.partition}: error {result.error_code}, {result.error_message}"
+                    )
 
     def wait(self) -> Awaitable[ProduceResponse]:
         """Parks the request until all copies in sync have the records or cannot get them any more, or until the
@@ -202,9 +179,9 @@ class _Produce:
         replication = ReplicationWait([pending for _, pending in self.pending])
 
         def respond() -> ProduceResponse:
-            for (partition, _), error in zip(self.pending, replication.errors(), strict=True):
+            for (result, _), error in zip(self.pending, replication.errors(), strict=True):
                 if error is not None:
-                    partition.fail(error)
+                    result.error_code, result.error_message = error.code, str(error)
             return self.response()
 
         partitions = [pending.replica.partition for _, pending in self.pending]
@@ -212,11 +189,11 @@ class _Produce:
         return parked.park(self._node.produces)
 
     def response(self) -> ProduceResponse:
-        topics = [
-            (topic, [_hint(self._node, topic, partition.result) for partition in partitions])
-            for topic, partitions in self._topics
-        ]
-        return ProduceResponse(topics, _endpoints(self._node, topics))
+        for topic, results in self._topics:
+            for result in results:
+                if result.error_code in _HINTED:
+                    _hint(self._node, topic, result)
+        return ProduceResponse(self._topics, _endpoints(self._node, self._topics))
 
 
 def _refusals(node: Node, rights: Rights, request: ProduceRequest) -> dict[str | UUID, int]:
@@ -230,15 +207,13 @@ def _refusals(node: Node, rights: Rights, request: ProduceRequest) -> dict[str |
     return topic_codes(node, rights, Operation.WRITE, names)
 
 
-def _hint(node: Node, topic: str | UUID, result: PartitionResult) -> PartitionResult:
+def _hint(node: Node, topic: str | UUID, result: PartitionResult) -> None:
     """Adds the leader to a result whose error says that another node leads."""
-    if result.error_code not in _HINTED:
-        return result
     try:
         state = node.cluster.catalogue.topic(topic).partition(result.partition).seen_by(node.node_id)
     except KafkaError:
-        return result
-    return replace(result, leader=(state.leader, state.epoch))
+        return
+    result.leader = (state.leader, state.epoch)
 
 
 def _endpoints(node: Node, topics: list[tuple[str | UUID, list[PartitionResult]]]) -> list[tuple[int, str, int]]:

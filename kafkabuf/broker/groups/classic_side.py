@@ -28,7 +28,7 @@ from kafkabuf.errors import (
     UnknownMemberIdError,
     UnknownServerError,
 )
-from kafkabuf.protocol.cursor import MALFORMED
+from kafkabuf.protocol._cursor import MALFORMED
 
 CONSUMER = "consumer"
 

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kafkabuf.protocol.cursor import Cursor
+from kafkabuf.protocol._cursor import Cursor
 from kafkabuf.protocol.writer import put_string
 
 _VERSION = struct.Struct(">h")

@@ -36,7 +36,7 @@ from kafkabuf.errors import (
     NonEmptyGroupError,
     NotCoordinatorError,
 )
-from kafkabuf.protocol.cursor import MALFORMED, Cursor
+from kafkabuf.protocol._cursor import MALFORMED, Cursor
 
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_PARTITIONS = 50

@@ -24,7 +24,7 @@ from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.groups.subscriptions import Subscriptions, TopicSizes
 from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import GroupIdNotFoundError
-from kafkabuf.protocol.cursor import MALFORMED
+from kafkabuf.protocol._cursor import MALFORMED
 
 _CONSUMER = "consumer"
 

@@ -15,6 +15,7 @@ from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.clock import Clock
 from kafkabuf.errors import TimeoutError
 from kafkabuf.protocol.messages import RequestHeader
+from kafkabuf.protocol.produce import ProduceResponse
 
 # A request may name any number of partitions. The log shows the first of them.
 _MAX_NAMED = 1000
@@ -65,7 +66,10 @@ class LoggedRequest:
 
     def note_response(self, response: Any) -> None:
         """Thread: the event loop."""
-        self.error_code = response if isinstance(response, int) else _first_error(response)
+        if isinstance(response, ProduceResponse):
+            self.error_code = response.first_error
+        else:
+            self.error_code = response if isinstance(response, int) else _first_error(response)
 
     def note_response_in_steps(self, response: Mapping[str, Any]) -> Work[None]:
         """As `note_response`, for a large response: a step for each mapping in it."""

@@ -18,7 +18,7 @@ from kafkabuf.broker.internal.formats import (
     transaction_key,
     transaction_value,
 )
-from kafkabuf.broker.log.batch import BatchInfo, stamp
+from kafkabuf.broker.log._batch import BatchInfo, stamp
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.broker.transactions import Transaction
 from kafkabuf.clock import Clock

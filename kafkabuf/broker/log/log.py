@@ -6,35 +6,35 @@ batch never changes, so responses and the logs of other copies may refer to its 
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import islice
 
-from kafkabuf.broker.log.batch import NO_TIMESTAMP, BatchInfo, Data, stamp
+from kafkabuf.broker.log._batch import stamp
+from kafkabuf.broker.log._log import LogCore
+from kafkabuf.broker.log.batch import NO_TIMESTAMP, Data
 from kafkabuf.broker.log.config import UNLIMITED, LogConfig
 from kafkabuf.broker.log.control import Marker, control_batch, read_marker
 from kafkabuf.broker.log.leader_epochs import LeaderEpochs
-from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
+from kafkabuf.broker.log.producer_state import AbortedTransaction
 from kafkabuf.broker.log.records import MAX_MESSAGE_BYTES, first_at
-from kafkabuf.broker.log.storage.batches import NO_LIMIT, Head, Segments, StoredBatch, heads, read_head
+from kafkabuf.broker.log.storage._stored import StoredBatch
+from kafkabuf.broker.log.storage.batches import NO_LIMIT, Head, Segments, heads, read_head
 from kafkabuf.broker.log.storage.memory import MemorySegments
 from kafkabuf.clock import Clock, SystemClock
-from kafkabuf.errors import KafkaStorageError, OffsetOutOfRangeError
-
-log = logging.getLogger("kafkabuf.broker")
+from kafkabuf.errors import OffsetOutOfRangeError
 
 _DEFAULTS = LogConfig()
 
 
-class PartitionLog:
+class PartitionLog(LogCore):
     """The log has the offsets from `log_start_offset` up to, but not including, `end_offset`.
 
     Retention drops whole batches in memory and whole segments on disk, never above the high watermark. Retention by
     bytes never drops the last batch or segment. DeleteRecords may leave a batch of which readers get
     only the end. The cleaner (cleaning/) drops records of a compacted topic: then offsets have gaps. It has cleaned the
     log up to `clean_offset`. `replicated_offset` is the high watermark of an earlier run. `config` may be replaced at
-    any time.
+    any time. The append is compiled (_log.pyx).
 
     Every method that changes the log raises KafkaStorageError if the disk refuses, and leaves the log as it was.
     """
@@ -44,40 +44,15 @@ class PartitionLog:
     ) -> None:
         self.config = config
         self.clock = clock or SystemClock()
-        self.segments: Segments = segments or MemorySegments()
+        self.segments = segments or MemorySegments()
         self.log_start_offset = self.segments.start_offset
         self.end_offset = self.segments.end_offset
         self.leader_epochs = LeaderEpochs(self.segments.epochs(), self.segments)
-        # None until a producer has state: a cluster may have thousands of empty logs.
-        self._producers: ProducerStates | None = None
         self.clean_offset = 0
         self.replicated_offset = 0
         # The cleaner stops then: the files belong to nobody, or to the next log.
         self.closed = False
-        self._high_watermark: int | None = None
         self._rebuild()
-
-    @property
-    def producers(self) -> ProducerStates:
-        if self._producers is None:
-            self._producers = ProducerStates()
-        return self._producers
-
-    @property
-    def high_watermark(self) -> int:
-        """Consumers may read up to here. It is the log's end until it is set, for a partition with a single copy. With
-        several copies replication sets it, never beyond the log's end."""
-        return self.end_offset if self._high_watermark is None else self._high_watermark
-
-    @high_watermark.setter
-    def high_watermark(self, offset: int) -> None:
-        if offset != self._high_watermark:
-            self._high_watermark = offset
-            self._replicated(offset)
-
-    def _replicated(self, high_watermark: int) -> None:
-        if self._producers is not None:
-            self._producers.replicated(high_watermark)
 
     @property
     def last_stable_offset(self) -> int:
@@ -95,16 +70,6 @@ class PartitionLog:
         return self.segments.size
 
     # ---- appending
-
-    def append(self, data: bytes | bytearray, info: BatchInfo, leader_epoch: int, now_ms: int = 0) -> int:
-        """Takes over `data`. The caller has stamped it with `end_offset` and checked it against `producers`. Returns
-        the base offset. The producer's silence is measured from `now_ms`, the broker's time."""
-        base = self.end_offset
-        self._keep(StoredBatch(base, base + info.count - 1, info.max_timestamp, leader_epoch, data))
-        if info.producer_id >= 0:
-            self.producers.append(info, base, now_ms)
-        self._appended()
-        return base
 
     def append_marker(self, marker: Marker, timestamp: int, leader_epoch: int) -> None:
         """Ends the producer's transaction in this partition. Raises InvalidProducerEpochError or
@@ -131,13 +96,6 @@ class PartitionLog:
             self._follow(head, kept, now_ms)
         self._appended()
 
-    def _keep(self, batch: StoredBatch) -> None:
-        if self.segments.full(batch, self.config, self.clock):
-            self.roll()
-        self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
-        self.segments.append(batch)
-        self.end_offset = batch.last_offset + 1
-
     def _follow(self, head: Head, data: Data, now_ms: int) -> None:
         """Applies a batch that was already checked to the state of its producer."""
         if head.control:
@@ -150,18 +108,6 @@ class PartitionLog:
         aborted = self.producers.end(marker, offset, timestamp, self.clock.time_ms())
         if aborted is not None:
             self.segments.add_aborted(aborted, self.producers.first_open_offset(offset + 1))
-
-    def _appended(self) -> None:
-        if self._high_watermark is None:
-            self._replicated(self.end_offset)
-        if UNLIMITED != self.config.retention_bytes < self.segments.size:
-            try:
-                self.retain()
-            except KafkaStorageError as error:
-                # The batch is in the log, whether or not older batches go.
-                log.error("old records stay: %s", error)
-        if self.end_offset - self.segments.recovery_point >= self.config.flush_messages:
-            self.flush()
 
     def roll(self) -> None:
         """Ends the last segment, which has batches: the next batch begins another."""

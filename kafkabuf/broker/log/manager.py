@@ -179,7 +179,7 @@ class LogManager:
             )
             opened.delete_before(min(max(start, 0), opened.end_offset))
             opened.clean_offset = min(max(clean, 0), opened.end_offset)
-            opened.replicated_offset = replicated
+            opened.replicated_offset = min(max(replicated, 0), opened.end_offset)
         except BaseException:
             segments.close_files()
             raise

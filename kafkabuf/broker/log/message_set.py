@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from kafkabuf.broker.log.batch import CODEC_MASK, NO_TIMESTAMP, BatchInfo
+from kafkabuf.broker.log._batch import BatchInfo
+from kafkabuf.broker.log.batch import CODEC_MASK, NO_TIMESTAMP
 from kafkabuf.broker.log.compression import LZ4, NAMES, NONE, ZSTD, decompress, max_unpacked
 from kafkabuf.broker.log.config import Limits
 from kafkabuf.errors import (

@@ -14,13 +14,12 @@ with each batch, not every ten minutes.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
 
-from kafkabuf.broker.log.batch import BatchInfo
+from kafkabuf.broker.log._batch import BatchInfo
+from kafkabuf.broker.log._producer_entry import EXPIRATION_MS, NO_EPOCH, AppendedBatch, ProducerEntry
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.errors import (
     InvalidProducerEpochError,
@@ -29,50 +28,11 @@ from kafkabuf.errors import (
     TransactionCoordinatorFencedError,
 )
 
-# Kafka's producer.id.expiration.ms.
-EXPIRATION_MS = 86_400_000
-NO_EPOCH = -1
-NO_SEQUENCE = -1
-_REMEMBERED = 5
 _SEQUENCES = 2**31
-
-
-def last_sequence(info: BatchInfo) -> int:
-    """The sequence of the batch's last record. After the greatest sequence comes 0."""
-    return (info.base_sequence + info.count - 1) % _SEQUENCES
-
-
-class AppendedBatch(NamedTuple):
-    base_sequence: int
-    last_sequence: int
-    base_offset: int
-    max_timestamp: int
 
 
 def sequence_count(batch: AppendedBatch) -> int:
     return (batch.last_sequence - batch.base_sequence) % _SEQUENCES + 1
-
-
-@dataclass(slots=True)
-class ProducerEntry:
-    """`batches` are those of `epoch`, the oldest first. `transaction_start` is the offset where the open transaction
-    began, or None. `last_timestamp` is the records' time, `seen_ms` the broker's."""
-
-    epoch: int = NO_EPOCH
-    coordinator_epoch: int = -1
-    last_timestamp: int = -1
-    seen_ms: int = -1
-    transaction_start: int | None = None
-    batches: deque[AppendedBatch] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    def raise_epoch(self, epoch: int) -> None:
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self.batches.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +98,14 @@ class ProducerStates:
         """Whether the batch follows the producer's last batch, without a transaction: then it is no duplicate and
         passes `check`."""
         entry = self._entries.get(info.producer_id)
-        return (
-            entry is not None
-            and entry.epoch == info.producer_epoch
-            and bool(entry.batches)
-            and info.base_sequence == (entry.batches[-1].last_sequence + 1) % _SEQUENCES
-            and entry.transaction_start is None
-            and info.producer_id not in self._verifying
-            and now_ms - entry.seen_ms < EXPIRATION_MS
-        )
+        return entry is not None and entry.is_next(info, now_ms) and info.producer_id not in self._verifying
 
     def duplicate(self, info: BatchInfo) -> AppendedBatch | None:
         """The stored batch that this batch repeats, if the state still has it."""
         entry = self._entries.get(info.producer_id)
         if entry is None or entry.epoch != info.producer_epoch:
             return None
-        first, last = info.base_sequence, last_sequence(info)
+        first, last = info.base_sequence, info.last_sequence
         for batch in entry.batches:
             if batch.base_sequence == first and batch.last_sequence == last:
                 return batch
@@ -206,9 +158,7 @@ class ProducerStates:
         entry = self._entries.get(info.producer_id)
         if entry is None:
             entry = self._entries[info.producer_id] = ProducerEntry()
-        entry.raise_epoch(info.producer_epoch)
-        entry.batches.append(AppendedBatch(info.base_sequence, last_sequence(info), base_offset, info.max_timestamp))
-        entry.last_timestamp, entry.seen_ms = info.max_timestamp, now_ms
+        entry.append(info, base_offset, now_ms)
         if info.transactional:
             self._verifying.pop(info.producer_id, None)
             if entry.transaction_start is None:

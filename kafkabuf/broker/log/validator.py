@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafkabuf.broker.log.batch import NO_TIMESTAMP, BatchInfo, has_append_time
+from kafkabuf.broker.log._batch import BatchInfo
+from kafkabuf.broker.log.batch import NO_TIMESTAMP, Data
 from kafkabuf.broker.log.config import UNBOUNDED_MS, Limits
 from kafkabuf.broker.log.records import Wanted, find_refused
 from kafkabuf.errors import InvalidRecordError, InvalidTimestampError, KafkaError
@@ -35,29 +36,29 @@ class RefusedRecordsError(Exception):
         self.records = records
 
 
-def check_records(data: memoryview, info: BatchInfo, limits: Limits, now_ms: int) -> int:
+def check_records(data: Data, info: BatchInfo, limits: Limits, now_ms: int) -> int:
     """The greatest timestamp that the stored batch must have.
 
     Raises RefusedRecordsError; InvalidRecordError and CorruptMessageError if it cannot read the records.
     """
     newest = info.max_timestamp
-    if _must_read(data, info, limits, now_ms):
-        newest = _check(data, info.count, limits, now_ms)
+    if _must_read(info, limits, now_ms):
+        newest = _check(memoryview(data), info, limits, now_ms)
     return now_ms if limits.log_append_time else newest
 
 
-def _must_read(data: memoryview, info: BatchInfo, limits: Limits, now_ms: int) -> bool:
+def _must_read(info: BatchInfo, limits: Limits, now_ms: int) -> bool:
     if limits.compacted:
         return True
     if limits.log_append_time:
-        return has_append_time(data)
+        return info.append_time
     return limits.timestamp_before_max_ms != UNBOUNDED_MS or info.max_timestamp > now_ms + limits.timestamp_after_max_ms
 
 
-def _check(data: memoryview, count: int, limits: Limits, now_ms: int) -> int:
+def _check(data: memoryview, info: BatchInfo, limits: Limits, now_ms: int) -> int:
     """Returns the greatest timestamp of the records. The key comes before the timestamp. As in Kafka, one wrong
     timestamp makes the error of the batch INVALID_TIMESTAMP."""
-    append_time = has_append_time(data)
+    append_time = info.append_time
     newest, number, records = find_refused(
         data, _wanted(append_time, limits, now_ms), limits.max_message_bytes, _MOST_NAMED
     )
@@ -71,7 +72,7 @@ def _check(data: memoryview, count: int, limits: Limits, now_ms: int) -> int:
             kind = InvalidTimestampError
     if refused:
         index, fault = refused[0]
-        text = f"{number} of the {count} records of the batch are refused; record {index}: {fault}"
+        text = f"{number} of the {info.count} records of the batch are refused; record {index}: {fault}"
         raise RefusedRecordsError(kind(text), refused)
     return newest
 

@@ -27,7 +27,8 @@ from kafkabuf.broker.log.cleaning.rewriting import KeyedRecord, OpenBatch, delet
 from kafkabuf.broker.log.cleaning.transactions import TransactionWalk
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.producer_state import ProducerStates, sequence_count
-from kafkabuf.broker.log.storage.batches import ClosedSegment, Head, Replacement, StoredBatch, read_head
+from kafkabuf.broker.log.storage._stored import StoredBatch
+from kafkabuf.broker.log.storage.batches import ClosedSegment, Head, Replacement, read_head
 from kafkabuf.broker.log.storage.segment import GREATEST_DELTA
 from kafkabuf.broker.waiting.slices import Work
 
@@ -230,7 +231,7 @@ def _last_batches(producers: ProducerStates) -> dict[int, tuple[int, int]]:
     """By producer id: the offset of its last record (-1: the log has none of its epoch), and its epoch."""
     return {
         producer_id: (
-            entry.batches[-1].base_offset + sequence_count(entry.batches[-1]) - 1 if entry.batches else -1,
+            batches[-1].base_offset + sequence_count(batches[-1]) - 1 if (batches := entry.batches) else -1,
             entry.epoch,
         )
         for producer_id, entry in producers

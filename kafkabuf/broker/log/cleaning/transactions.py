@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from kafkabuf.broker.log.control import read_marker
 from kafkabuf.broker.log.producer_state import AbortedTransaction
-from kafkabuf.broker.log.storage.batches import Head, StoredBatch
+from kafkabuf.broker.log.storage._stored import StoredBatch
+from kafkabuf.broker.log.storage.batches import Head
 
 
 class TransactionWalk:

@@ -7,19 +7,21 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
+from kafkabuf.broker.log._batch import BatchInfo
 from kafkabuf.broker.log.batch import (
     CONTROL,
     HEADER,
     HEADER_SIZE,
+    LOG_APPEND_TIME,
     MAGIC_AT,
     NO_TIMESTAMP,
     OVERHEAD,
     TRANSACTIONAL,
-    BatchInfo,
     Data,
 )
 from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
+from kafkabuf.broker.log.storage._stored import StoredBatch
 from kafkabuf.clock import Clock
 from kafkabuf.errors import CorruptMessageError
 
@@ -33,6 +35,8 @@ _INT64 = struct.Struct(">q")
 _TIMESTAMP_AT = 18
 # The shortest message of magic 0.
 _SMALLEST = 14
+# What read_head raises for malformed bytes.
+MALFORMED = (struct.error, IndexError, OverflowError)
 
 
 class Head(NamedTuple):
@@ -58,7 +62,7 @@ class Head(NamedTuple):
 
 def read_head(data: Data, at: int, following: int) -> Head:
     """The head of the batch or message at `at`. `following`: the offset after the previous batch, which is the base
-    offset for magic 0 and 1. Raises struct.error or IndexError where bytes are missing, and checks nothing else."""
+    offset for magic 0 and 1. Raises an error of MALFORMED where bytes are missing, and checks nothing else."""
     magic = data[at + MAGIC_AT]
     if magic < 2:
         last, size = _OFFSET_AND_SIZE.unpack_from(data, at)
@@ -67,7 +71,14 @@ def read_head(data: Data, at: int, following: int) -> Head:
     fields = HEADER.unpack_from(data, at)
     base, length, epoch, magic, _, attributes, last_delta, _, newest, producer_id, producer_epoch, sequence, n = fields
     info = BatchInfo(
-        last_delta + 1, newest, magic, producer_id, producer_epoch, sequence, bool(attributes & TRANSACTIONAL)
+        last_delta + 1,
+        newest,
+        magic,
+        producer_id,
+        producer_epoch,
+        sequence,
+        bool(attributes & TRANSACTIONAL),
+        bool(attributes & LOG_APPEND_TIME),
     )
     return Head(base, length + OVERHEAD, epoch, bool(attributes & CONTROL), info, not n)
 
@@ -78,7 +89,7 @@ def heads(data: Data, following: int) -> Iterator[tuple[int, Head]]:
     while at < len(data):
         try:
             head = read_head(data, at, following)
-        except (struct.error, IndexError):
+        except MALFORMED:
             raise CorruptMessageError(f"the last {len(data) - at} bytes are not a whole batch") from None
         if not head.fits(len(data) - at):
             raise CorruptMessageError(f"a batch says {head.size} bytes, {len(data) - at} are left")
@@ -96,16 +107,6 @@ def whole_size(data: Data) -> int:
             break
         at = end
     return at
-
-
-class StoredBatch(NamedTuple):
-    """A batch of magic 2, or a set of messages of magic 0 and 1. `data` is never changed once it is stored."""
-
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    leader_epoch: int
-    data: Data
 
 
 class ClosedSegment(NamedTuple):

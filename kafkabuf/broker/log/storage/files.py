@@ -21,7 +21,8 @@ from pathlib import Path
 from kafkabuf.broker.log.batch import NO_TIMESTAMP, Data
 from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
-from kafkabuf.broker.log.storage.batches import ClosedSegment, StoredBatch, whole_size
+from kafkabuf.broker.log.storage._stored import StoredBatch
+from kafkabuf.broker.log.storage.batches import ClosedSegment, whole_size
 from kafkabuf.broker.log.storage.checkpoint import read_numbers, write_checkpoint
 from kafkabuf.broker.log.storage.disk import (
     append_whole,

@@ -12,7 +12,9 @@ from itertools import islice, pairwise
 from kafkabuf.broker.log.batch import NO_TIMESTAMP, Data
 from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
-from kafkabuf.broker.log.storage.batches import MOST_BUFFERS, ClosedSegment, StoredBatch
+from kafkabuf.broker.log.storage._memory import MemoryCore
+from kafkabuf.broker.log.storage._stored import StoredBatch
+from kafkabuf.broker.log.storage.batches import MOST_BUFFERS, ClosedSegment
 from kafkabuf.broker.log.storage.rolling import Age
 from kafkabuf.clock import Clock
 
@@ -22,40 +24,16 @@ _NO_AGE = Age()
 _HOLE = StoredBatch(-1, -1, -1, -1, b"")
 
 
-class MemorySegments:
+class MemorySegments(MemoryCore):
     """`_positions` says where each batch begins in the sum of all bytes ever appended, `_appended`. `_bases` are the
     base offsets of the segments behind the first. `changes` counts the batches that were dropped or replaced."""
 
-    __slots__ = (
-        "_age",
-        "_appended",
-        "_bases",
-        "_batches",
-        "_first",
-        "_positions",
-        "changes",
-        "end_offset",
-        "start_offset",
-    )
+    __slots__ = ("_age", "_bases", "changes")
 
     def __init__(self) -> None:
-        self.start_offset = 0
-        self.end_offset = 0
-        self._batches: list[StoredBatch] = []
-        self._positions: list[int] = []
-        self._first = 0
-        self._appended = 0
         self._bases: list[int] = []
         self._age = _NO_AGE
         self.changes = 0
-
-    @property
-    def size(self) -> int:
-        return self._appended - self._positions[self._first] if self._first < len(self._positions) else 0
-
-    @property
-    def recovery_point(self) -> int:
-        return self.end_offset
 
     # ---- segments
 
@@ -110,12 +88,6 @@ class MemorySegments:
             self._appended += len(batch.data)
         self._bases = [base for base in self._bases if not start < base < end]
         self.changes += 1
-
-    def append(self, batch: StoredBatch) -> None:
-        self._batches.append(batch)
-        self._positions.append(self._appended)
-        self._appended += len(batch.data)
-        self.end_offset = batch.last_offset + 1
 
     # ---- reading
 

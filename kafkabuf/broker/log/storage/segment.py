@@ -17,7 +17,8 @@ from pathlib import Path
 from kafkabuf.broker.crc import crc32c
 from kafkabuf.broker.log.batch import ATTRIBUTES_AT, HEADER_SIZE, NO_TIMESTAMP, OVERHEAD
 from kafkabuf.broker.log.message_set import CRC_END
-from kafkabuf.broker.log.storage.batches import Head, StoredBatch, heads, read_head
+from kafkabuf.broker.log.storage._stored import StoredBatch
+from kafkabuf.broker.log.storage.batches import MALFORMED, Head, heads, read_head
 from kafkabuf.broker.log.storage.disk import on_disk, open_file, sync_path
 from kafkabuf.broker.log.storage.index import OFFSETS, TIMES, SparseIndex
 from kafkabuf.errors import KafkaStorageError
@@ -33,7 +34,8 @@ _PIECE = 8192
 _CRC = struct.Struct(">I")
 _SIZE = struct.Struct(">i")
 _SIZE_AT = 8
-_GREATEST_OFFSET = 2**63 - 1
+# The greatest offset that Kafka has a number for.
+_GREATEST = 2**63 - 1
 _OFFSET = re.compile("[0-9]{20}")
 
 
@@ -43,7 +45,7 @@ def file_name(offset: int) -> str:
 
 def is_offset(name: str) -> bool:
     """Whether `file_name` may have made the name."""
-    return _OFFSET.fullmatch(name) is not None and int(name) <= _GREATEST_OFFSET
+    return _OFFSET.fullmatch(name) is not None and int(name) <= _GREATEST
 
 
 class Segment:
@@ -136,7 +138,7 @@ class Segment:
         """The head of the batch at `position`; None unless the batch is whole and follows the batch before it."""
         try:
             head = read_head(os.pread(self._file, HEADER_SIZE, position), 0, self.end_offset)
-        except (struct.error, IndexError):
+        except MALFORMED:
             return None
         if not head.fits(length - position):
             return None
@@ -147,7 +149,7 @@ class Segment:
         # For the batch that the index names, `end_offset` is its last offset. Every other batch begins there, or behind
         # a gap that the cleaner has made.
         follows = head.base_offset >= self.end_offset or head.last_offset == self.end_offset
-        follows = follows and head.last_offset - self.base_offset <= GREATEST_DELTA
+        follows = follows and head.last_offset - self.base_offset <= GREATEST_DELTA and head.last_offset < _GREATEST
         return head if actual == expected and head.info.magic <= 2 and follows else None
 
     # ---- appending
@@ -209,10 +211,11 @@ class Segment:
                 piece, start = self.read(position, _PIECE), position
             try:
                 head = read_head(piece, position - start, following)
-            except (struct.error, IndexError):
+            except MALFORMED:
                 raise KafkaStorageError(f"{self.path} ends within the batch at position {position}") from None
-            if head.size < OVERHEAD:
-                raise KafkaStorageError(f"{self.path}: the batch at position {position} says {head.size} bytes")
+            if head.size < OVERHEAD or head.last_offset >= _GREATEST:
+                says = f"{head.size} bytes, up to offset {head.last_offset}"
+                raise KafkaStorageError(f"{self.path}: the batch at position {position} says {says}")
             yield position, head
             position += head.size
             following = head.last_offset + 1

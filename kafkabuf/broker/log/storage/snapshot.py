@@ -17,14 +17,8 @@ import struct
 from collections.abc import Collection
 
 from kafkabuf.broker.crc import crc32c
-from kafkabuf.broker.log.producer_state import (
-    NO_SEQUENCE,
-    AbortedTransaction,
-    AppendedBatch,
-    ProducerEntry,
-    ProducerStates,
-    sequence_count,
-)
+from kafkabuf.broker.log._producer_entry import NO_SEQUENCE, AppendedBatch, ProducerEntry
+from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates, sequence_count
 from kafkabuf.errors import CorruptMessageError
 
 _HEAD = struct.Struct(">hI")
@@ -41,7 +35,8 @@ def encode_snapshot(states: ProducerStates) -> bytes:
     entries = list(states)
     body = bytearray(_COUNT.pack(len(entries)))
     for producer_id, entry in entries:
-        last = entry.batches[-1] if entry.batches else AppendedBatch(NO_SEQUENCE, NO_SEQUENCE, _NONE, _NONE)
+        batches = entry.batches
+        last = batches[-1] if batches else AppendedBatch(NO_SEQUENCE, NO_SEQUENCE, _NONE, _NONE)
         delta = sequence_count(last) - 1
         body += _ENTRY.pack(
             producer_id,
@@ -54,9 +49,10 @@ def encode_snapshot(states: ProducerStates) -> bytes:
             _NONE if entry.transaction_start is None else entry.transaction_start,
         )
     for _, entry in entries:
-        body += bytes([len(entry.batches)])
-        for batch in entry.batches:
-            body += _BATCH.pack(batch.base_sequence, batch.last_sequence, batch.base_offset, batch.max_timestamp)
+        batches = entry.batches
+        body += bytes([len(batches)])
+        for batch in batches:
+            body += _BATCH.pack(*batch)
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
 
@@ -72,8 +68,8 @@ def decode_snapshot(data: bytes, now_ms: int) -> ProducerStates:
         entries, at = _decode_entries(data, now_ms)
         for entry in entries.values():
             at = _decode_batches(data, at, entry)
-    except (struct.error, IndexError) as error:
-        raise CorruptMessageError(f"a snapshot of {len(data)} bytes ends too early: {error}") from error
+    except (struct.error, IndexError, OverflowError) as error:
+        raise CorruptMessageError(f"a snapshot of {len(data)} bytes is malformed: {error}") from error
     return ProducerStates(entries)
 
 
@@ -85,7 +81,7 @@ def _decode_entries(data: bytes, now_ms: int) -> tuple[dict[int, ProducerEntry],
         entry = ProducerEntry(epoch, coordinator_epoch, timestamp, now_ms, None if start == _NONE else start)
         if sequence != NO_SEQUENCE:
             first = (sequence - delta) % 2**31
-            entry.batches.append(AppendedBatch(first, sequence, offset - delta, timestamp))
+            entry.remember(first, sequence, offset - delta, timestamp)
         entries[producer_id] = entry
         at += _ENTRY.size
     return entries, at
@@ -95,8 +91,9 @@ def _decode_batches(data: bytes, at: int, entry: ProducerEntry) -> int:
     if at == len(data):
         return at  # Kafka wrote this snapshot
     end = at + 1 + data[at] * _BATCH.size
-    entry.batches.clear()
-    entry.batches.extend(AppendedBatch(*fields) for fields in _BATCH.iter_unpack(data[at + 1 : end]))
+    entry.forget_batches()
+    for fields in _BATCH.iter_unpack(data[at + 1 : end]):
+        entry.remember(*fields)
     return end
 
 

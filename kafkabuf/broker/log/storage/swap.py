@@ -19,7 +19,8 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from kafkabuf.broker.log.producer_state import AbortedTransaction
-from kafkabuf.broker.log.storage.batches import NO_LIMIT, StoredBatch
+from kafkabuf.broker.log.storage._stored import StoredBatch
+from kafkabuf.broker.log.storage.batches import NO_LIMIT
 from kafkabuf.broker.log.storage.disk import on_disk, sync_path
 from kafkabuf.broker.log.storage.segment import Segment, file_name, is_offset
 from kafkabuf.broker.log.storage.snapshot import copy_aborted

@@ -1,0 +1,41 @@
+"""The append of a partition's log."""
+
+from kafkabuf.broker.log._batch import BatchInfo
+from kafkabuf.broker.log.config import LogConfig
+from kafkabuf.broker.log.leader_epochs import LeaderEpochs
+from kafkabuf.broker.log.producer_state import ProducerStates
+from kafkabuf.broker.log.storage._stored import StoredBatch
+from kafkabuf.broker.log.storage.batches import Segments
+from kafkabuf.clock import Clock
+
+class LogCore:
+    """PartitionLog (log.py) without what an append does not need."""
+
+    config: LogConfig
+    clock: Clock
+    segments: Segments
+    leader_epochs: LeaderEpochs
+    log_start_offset: int
+    end_offset: int
+    clean_offset: int
+    replicated_offset: int
+    closed: bool
+    _producers: ProducerStates | None
+    _high_watermark: int | None
+
+    @property
+    def producers(self) -> ProducerStates: ...
+    @property
+    def high_watermark(self) -> int:
+        """Consumers may read up to here. It is the log's end until it is set, for a partition with a single copy. With
+        several copies replication sets it, never beyond the log's end."""
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None: ...
+    def append(self, data: bytes | bytearray, info: BatchInfo, leader_epoch: int, now_ms: int = 0) -> int:
+        """Takes over `data`. The caller has stamped it with `end_offset` and checked it against `producers`. Returns
+        the base offset. The producer's silence is measured from `now_ms`, the broker's time."""
+
+    def _keep(self, batch: StoredBatch) -> int: ...
+    def _appended(self) -> int: ...
+    def _replicated(self, high_watermark: int) -> int: ...

@@ -1,0 +1,155 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""A reading position in a frame, for the hand-written codecs: a request may have thousands of partitions."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+
+import struct
+from uuid import UUID
+
+from kafkabuf.protocol.schema import MOST_ITEMS, skip_tags
+
+# What a Cursor raises for malformed bytes. The codecs turn these into errors of the protocol.
+MALFORMED = (ValueError, IndexError, OverflowError, struct.error)
+
+cdef Py_ssize_t most_items = MOST_ITEMS
+
+
+@cython.final
+cdef class Cursor:
+    """A position in a frame. `flexible` chooses compact lengths and tagged fields (KIP-482)."""
+
+    def __cinit__(self, frame, Py_ssize_t position, bint flexible):
+        self.view = memoryview(frame)
+        PyObject_GetBuffer(self.view, &self.buffer, PyBUF_SIMPLE)
+        self.data = <const unsigned char*> self.buffer.buf
+        self.size = self.buffer.len
+        if not 0 <= position <= self.size:
+            raise ValueError(f"position {position} of a frame of {self.size} bytes")
+        self.position = position
+        self.flexible = flexible
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.buffer)
+
+    def int8(self):
+        return <signed char> self.fixed(1)[0]
+
+    def int16(self):
+        cdef const unsigned char* at = self.fixed(2)
+        return <int16_t> (at[0] << 8 | at[1])
+
+    def int32(self):
+        return <int32_t> read_uint32(self.fixed(4))
+
+    def int64(self):
+        cdef const unsigned char* at = self.fixed(8)
+        return <int64_t> (<uint64_t> read_uint32(at) << 32 | read_uint32(at + 4))
+
+    def uuid(self):
+        return UUID(bytes=PyBytes_FromStringAndSize(<const char*> self.fixed(16), 16))
+
+    def count(self):
+        """The length of an array; 0 for a null array.
+
+        Raises ValueError if the array is longer than the rest of the frame, or if all arrays together have more than
+        MOST_ITEMS items.
+        """
+        cdef int64_t count = self.length(True)
+        if not -1 <= count <= self.size - self.position:
+            raise ValueError(f"an array of {count} items, but only {self.size - self.position} bytes are left")
+        if count < 0:
+            return 0
+        self.items += <Py_ssize_t> count
+        if self.items > most_items:
+            raise ValueError(f"arrays of {self.items} items, {MOST_ITEMS} are allowed")
+        return count
+
+    def string(self):
+        text = self.nullable_string()
+        if text is None:
+            raise ValueError("null where a string is required")
+        return text
+
+    def nullable_string(self):
+        cdef int64_t length = self.length(False)
+        cdef Py_ssize_t start
+        if length == -1:
+            return None
+        start = self.take(length)
+        return PyUnicode_DecodeUTF8(<const char*> self.data + start, <Py_ssize_t> length, NULL)
+
+    def nullable_bytes(self):
+        """A view of the frame. It is valid as long as the frame is."""
+        cdef int64_t length = self.length(True)
+        cdef Py_ssize_t start
+        if length == -1:
+            return None
+        start = self.take(length)
+        return self.view[start:self.position]
+
+    def nullable_copy(self):
+        """As `nullable_bytes`, but a copy, which belongs to the caller."""
+        cdef int64_t length = self.length(True)
+        cdef Py_ssize_t start
+        if length == -1:
+            return None
+        start = self.take(length)
+        return PyByteArray_FromStringAndSize(<const char*> self.data + start, <Py_ssize_t> length)
+
+    def tags(self):
+        """Skip the tagged fields, if this version has them. The codecs need none of them."""
+        if not self.flexible:
+            return
+        if self.position < self.size and self.data[self.position] == 0:
+            self.position += 1      # there are none, as nearly always
+        else:
+            self.position = skip_tags(self.view, self.position)
+
+    def end(self):
+        if self.position != self.size:
+            raise ValueError(f"{self.size - self.position} bytes are left over")
+
+    cdef const unsigned char* fixed(self, Py_ssize_t size) except NULL:
+        """The bytes of a field that has always the same size."""
+        return self.data + self.take(size)
+
+    cdef int64_t uvarint(self) except -1:
+        """As `schema.read_uvarint`."""
+        cdef int64_t value = 0
+        cdef int shift = 0
+        cdef unsigned char byte
+        while shift < 35:
+            if self.position == self.size:
+                raise IndexError("the frame ends within a varint")
+            byte = self.data[self.position]
+            self.position += 1
+            value |= <int64_t> (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise ValueError("a varint is longer than five bytes")
+
+    cdef int64_t length(self, bint long_form) except? -2:
+        """A length, -1 for null. Where it is not compact it takes four bytes in its long form, else two."""
+        cdef const unsigned char* at
+        if self.flexible:
+            return self.uvarint() - 1
+        at = self.fixed(4 if long_form else 2)
+        return <int32_t> read_uint32(at) if long_form else <int16_t> (at[0] << 8 | at[1])
+
+    cdef Py_ssize_t take(self, int64_t size) except -1:
+        """Goes past the next `size` bytes. Returns where they begin."""
+        cdef Py_ssize_t start = self.position
+        if not 0 <= size <= self.size - start:
+            raise ValueError(f"a length of {size} bytes, but only {self.size - start} are left")
+        self.position = start + <Py_ssize_t> size
+        return start
+
+
+cdef inline uint32_t read_uint32(const unsigned char* at) noexcept:
+    return <uint32_t> at[0] << 24 | <uint32_t> at[1] << 16 | <uint32_t> at[2] << 8 | at[3]
