@@ -299,10 +299,13 @@ cdef int64_t micros_since_1970(object value) except? -1:
     return micros
 
 
+cdef int64_t MOST_DAYS = 100_000_000  # their microseconds fit in 64 bits
+
+
 cdef int64_t micros_in(object delta) except? -1:
-    """Of a timedelta."""
-    return (<int64_t>timedelta_days(delta) * 86400 + timedelta_seconds(delta)) * 1_000_000 \
-        + timedelta_microseconds(delta)
+    """Of a timedelta. One of more than MOST_DAYS counts as MOST_DAYS: no format takes that many."""
+    cdef int64_t days = max(-MOST_DAYS, min(timedelta_days(delta), MOST_DAYS))
+    return (days * 86400 + timedelta_seconds(delta)) * 1_000_000 + timedelta_microseconds(delta)
 
 
 cdef int64_t micros_of_day(object value) except? -1:

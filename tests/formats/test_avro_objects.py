@@ -235,6 +235,7 @@ NESTED = _record(_field("m", {"type": "map", "values": ["null", POINT]}))
         (_logical("bytes", "decimal", precision=4, scale=2), 1.5, "does not fit"),
         (_logical("fixed", "decimal", precision=4, scale=2, name="D", size=1), Decimal("9"), "has more digits than"),
         (_logical("fixed", "duration", name="D", size=12), timedelta(-1), "out of the range"),
+        (_logical("fixed", "duration", name="D", size=12), timedelta(microseconds=2**64 + 5000), "out of the range"),
         (_logical("fixed", "duration", name="D", size=12), timedelta(microseconds=1), "without loss"),
         (["null", "int", "string"], 1.5, "^value of type float does not fit Avro's union of null, int, string$"),
         ([POINT, _record(_field("x", "int"), _field("q", "int", default=1), name="B")], {"x": "a"},

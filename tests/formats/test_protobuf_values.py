@@ -178,6 +178,8 @@ def test_message_that_stands_for_a_value_takes_its_fields_and_its_object_too() -
         ("at", pd.NaT, "of type NaTType does not fit"),
         ("at", datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))), "is out of the range of"),
         ("took", timedelta.max, "is out of the range of"),
+        ("took", timedelta(microseconds=2**64 + 5), "is out of the range of"),  # became 5 microseconds
+        ("took", timedelta(microseconds=-(2**64)), "is out of the range of"),
         ("day", datetime(2026, 1, 1), "of type datetime does not fit Protobuf's message google.type.Date"),
         ("hour", time(1, tzinfo=UTC), "has a time zone, unlike"),
         ("hour", 5, "of type int does not fit"),
