@@ -19,13 +19,14 @@ import logging
 import os
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkabuf.broker import apis
+from kafkabuf.broker.guards.request_log import LoggedRequest
 from kafkabuf.protocol import messages
 from kafkabuf.protocol.error_codes import ErrorCode
 from tests.broker.raw_client import batch, error_codes
@@ -227,6 +228,7 @@ class Target:
         self.served += 1
         held = self._meter.forget_peak()
         self._longest = 0.0
+        before = next(self._newest_entries(), None)
         began = self._meter.seconds()
         with few_descriptors(case.descriptors):
             memory = self._carry(client, memoryview(_framed(case.frame)), held)
@@ -235,7 +237,7 @@ class Target:
         self._pass_time(self._longest > _COSTLY or self.served % _CHECK_EVERY == 0)
         cost = Cost(self._longest, max(memory, self._meter.peak() - held))
         self._worked += self._meter.seconds() - began
-        self._check(case, client, cost)
+        self._check(case, client, cost, before)
         if client.closed or client.connection.parked or case.mechanism:
             self._hang_up()
         if case.api_key in _CHANGES_TOPICS:
@@ -352,7 +354,13 @@ class Target:
 
     # ---- promises
 
-    def _check(self, case: Case, client: Client, cost: Cost) -> None:
+    def _newest_entries(self) -> Iterator[LoggedRequest]:
+        """The requests in the cluster's log, the newest first, without those of the second client."""
+        logged = reversed(self.world.cluster.request_log._entries)
+        return (entry for entry in logged if entry.client_id != _PROBER)
+
+    def _check(self, case: Case, client: Client, cost: Cost, before: LoggedRequest | None) -> None:
+        """`before`: the newest request in the log before this request, which may not come into the log."""
         self.log.take()
         size = len(case.frame)
         if cost.memory > MAX_MEMORY and not SANITIZED:
@@ -365,8 +373,8 @@ class Target:
             if case.expect == "accepted":
                 raise FuzzError("refused", "a valid request got no response")
             return
-        logged = reversed(self.world.cluster.request_log._entries)
-        code = next((entry.error_code for entry in logged if entry.client_id != _PROBER), None)
+        newest = next(self._newest_entries(), None)
+        code = None if newest is None or newest is before else newest.error_code
         # As in Kafka, an ACL with ANY or MATCH, which are for filters, fails its request so.
         unknown = code == _UNKNOWN_SERVER_ERROR and case.api_key != messages.CREATE_ACLS
         if code and (unknown or (code == _KAFKA_STORAGE_ERROR and case.descriptors is None)):

@@ -244,6 +244,13 @@ def test_records_that_a_restart_loses_are_noticed(folder: Target, monkeypatch: p
         folder.finish(random.Random(1))
 
 
+def test_lack_of_descriptors_is_no_fault_of_a_later_request_that_is_not_logged(folder: Target) -> None:
+    partitions = bytes.fromhex("0025000300000001000466757a7a000204662d740000001e0000000003e80000")  # TOPIC has 30 then
+    folder.serve(Case(partitions, descriptors=8))
+    unknown_version = bytes.fromhex("001200ff2f00000f310003726177000209662d742d6e6f6e6502000000000500")
+    folder.serve(Case(unknown_version))
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_so_many_files_can_be_opened_and_no_more(count: int) -> None:
     opened = []
