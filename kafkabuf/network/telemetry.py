@@ -111,6 +111,7 @@ class Telemetry:
         self._under_way = False
         self._payload: BackgroundCall[Payload] | None = None
         self._sums: dict[tuple[str, Any], float] = {}
+        self._pushed: tuple[dict[tuple[str, Any], float], int] | None = None  # sums and time of a push without response
         self._end_by: float | None = None  # close() waits for the last push until then
         network.check_by(0.0)
 
@@ -148,6 +149,8 @@ class Telemetry:
             if self._subscription is not None and node is not None:
                 self._end_by = now + LONGEST_END
                 self._under_way = False
+                if self._pushed is not None:  # the broker has its increases, or gets them before the last push
+                    self._sums, self._since_ns = self._pushed
                 self._push_last(node, self._subscription)
                 self._network.check_by(self._end_by)
         return now < self._end_by
@@ -255,9 +258,9 @@ class Telemetry:
         except Exception as error:
             self._stop(f"the metrics cannot be encoded: {error}")
             return
-        sent_ns = self._clock.time_ms() * 1_000_000
+        self._pushed = payload.sums, self._clock.time_ms() * 1_000_000
         request = _push_request(subscription, payload, terminating=False)
-        self._submit(node, request, lambda completion: self._on_pushed(completion, payload, sent_ns))
+        self._submit(node, request, self._on_pushed)
 
     def _push_last(self, node: NodeConnection, subscription: Subscription) -> None:
         try:
@@ -271,13 +274,15 @@ class Telemetry:
     def _on_last(self, completion: Completion) -> None:
         self._end_by = 0.0
 
-    def _on_pushed(self, completion: Completion, payload: Payload, sent_ns: int) -> None:
+    def _on_pushed(self, completion: Completion) -> None:
+        pushed, self._pushed = self._pushed, None
         error_code = 0 if completion.error is not None else completion.decode().error_code
         if completion.error is not None or error_code != 0:
             self._failed(completion.error, error_code)
             return
         assert self._subscription is not None
-        self._sums, self._since_ns = payload.sums, sent_ns
+        assert pushed is not None
+        self._sums, self._since_ns = pushed
         self._wait(self._subscription.interval)
 
     def _failed(self, error: KafkaError | None, error_code: int) -> None:

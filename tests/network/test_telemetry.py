@@ -136,6 +136,18 @@ def test_delta_temporality_sends_what_was_added_since_the_last_push_that_arrived
         assert seen == [(5.0, otlp.DELTA), (4.0, otlp.DELTA), (5.0, otlp.DELTA), (0.0, otlp.DELTA)]
 
 
+def test_last_push_does_not_count_again_what_a_push_without_response_has_counted() -> None:
+    with watched() as client:
+        client.subscribe(delta_temporality=True, requested_metrics=(SENT,))
+        client.rig.clock.advance(10)
+        pushes = [client.request().entity()]
+        client.snapshot["producer-metrics"]["record-send-total"] = 7.0
+        assert client.telemetry.finish(client.rig.clock.monotonic())
+        pushes.append(client.request().entity())
+        assert [push.terminating for push in pushes] == [False, True]
+        assert [read(push.metrics)[1][SENT][0].value for push in pushes] == [5.0, 2.0]
+
+
 @pytest.mark.parametrize(
     ("accepted", "sent"), [((4, 1), 4), ((3,), 3), ((1,), 1), ((2, 1), 1), ((0, 4), 0), ((99, -1), 0), ((), 0)]
 )
