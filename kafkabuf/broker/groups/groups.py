@@ -308,8 +308,8 @@ def subscribed_topics(group: AnyGroup, wanted: Collection[str]) -> Work[set[str]
 
 def _topics(metadata: bytes) -> list[str]:
     """The topics of a ConsumerProtocolSubscription: version i16, array of topics, further fields."""
-    cursor = Cursor(metadata, struct.calcsize(">h"), flexible=False)
     try:
+        cursor = Cursor(metadata, struct.calcsize(">h"), flexible=False)
         return [cursor.string() for _ in range(cursor.count())]
     except MALFORMED:
         return []
