@@ -21,8 +21,8 @@ import sys
 for name in ("kio", "crc32c", "click", "rich", "pyspark", "pyarrow"):
     sys.modules[name] = None
 from kafkabuf import parts
-loaded = [name for name in sys.modules if name.startswith("kafkabuf.") and name != "kafkabuf.parts"]
-assert not loaded, loaded
+loaded = {name for name in sys.modules if name.startswith("kafkabuf.")}
+assert loaded == {"kafkabuf.parts", "kafkabuf.lazy_names"}, loaded
 for name in parts.__all__:
     getattr(parts, name)
 """

@@ -28,13 +28,13 @@ def test_entry_point_names_the_plugin() -> None:
     assert project["entry-points"]["pytest11"] == {"kafkabuf": PLUGIN}
 
 
-def test_plugin_imports_nothing_else_of_kafkabuf() -> None:
+def test_plugin_imports_nothing_else_of_kafkabuf_but_the_loader_of_names() -> None:
     code = (
         "import sys, pytest; before = set(sys.modules); import kafkabuf.pytest_plugin\n"
         "print(sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['kafkabuf', 'kafkabuf.pytest_plugin']"
+    assert done.stdout.strip() == "['kafkabuf', 'kafkabuf.lazy_names', 'kafkabuf.pytest_plugin']"
 
 
 def test_fixtures_have_the_documented_scope_and_options(pytester: pytest.Pytester) -> None:

@@ -18,6 +18,8 @@ import logging
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,10 +42,8 @@ def run_round(seed: int, deadline: float, journal: Path, step_seconds: float) ->
     from kafkabuf.broker import EmbeddedCluster
     from tests.hostile.fuzz_api_machine import Machine
 
-    for name in ("kafkabuf", "asyncio", "concurrent.futures"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     faulthandler.enable()
-    with EmbeddedCluster(auto_create_topics=False) as cluster, journal.open("w", buffering=1) as notes:
+    with _silence(), EmbeddedCluster(auto_create_topics=False) as cluster, journal.open("w", buffering=1) as notes:
         attributes = {"cluster": cluster, "notes": notes, "deadline": deadline, "patience": step_seconds}
         machine = type("Api", (Machine,), attributes)
         try:
@@ -64,6 +64,19 @@ def run_round(seed: int, deadline: float, journal: Path, step_seconds: float) ->
             if machine.failed or not machine.over:  # type: ignore[attr-defined]
                 raise
         notes.write(f"# {machine.examples} examples\n")  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in ("kafkabuf", "asyncio", "concurrent.futures")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 # ---- rounds ----------------------------------------------------------------------------------------------------------

@@ -93,7 +93,9 @@ def try_out(kind: type, arguments: list[tuple[Any, ...]], tell: Tell) -> None:
                 continue
             tell(f"{kind.__module__}.{type(thing).__name__} ({kind.__name__}): {name}")
             attempt(lambda: setattr(thing, name, None))  # noqa: B023 - called at once
-            method = getattr(thing, name, None)
+            method = None
+            with contextlib.suppress(Exception):  # a property may raise: a field that it reads is None now
+                method = getattr(thing, name, None)
             for values in arguments if callable(method) else []:
                 attempt(lambda: method(*values))  # type: ignore[misc]  # noqa: B023
         tell(f"{kind.__module__}.{type(thing).__name__} ({kind.__name__}): its destruction")
