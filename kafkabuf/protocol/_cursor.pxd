@@ -20,4 +20,5 @@ cdef class Cursor:
     cdef const unsigned char* fixed(self, Py_ssize_t size) except NULL
     cdef int64_t uvarint(self) except -1
     cdef int64_t length(self, bint long_form) except? -2
+    cdef Py_ssize_t field(self, bint long_form) except? -2
     cdef Py_ssize_t take(self, int64_t size) except -1

@@ -6,7 +6,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t
+
+from kafkabuf.protocol._numbers cimport load_int16, load_int32, load_int64
 
 import struct
 from uuid import UUID
@@ -40,15 +42,13 @@ cdef class Cursor:
         return <signed char> self.fixed(1)[0]
 
     def int16(self):
-        cdef const unsigned char* at = self.fixed(2)
-        return <int16_t> (at[0] << 8 | at[1])
+        return load_int16(self.fixed(2))
 
     def int32(self):
-        return <int32_t> read_uint32(self.fixed(4))
+        return load_int32(self.fixed(4))
 
     def int64(self):
-        cdef const unsigned char* at = self.fixed(8)
-        return <int64_t> (<uint64_t> read_uint32(at) << 32 | read_uint32(at + 4))
+        return load_int64(self.fixed(8))
 
     def uuid(self):
         return UUID(bytes=PyBytes_FromStringAndSize(<const char*> self.fixed(16), 16))
@@ -76,30 +76,22 @@ cdef class Cursor:
         return text
 
     def nullable_string(self):
-        cdef int64_t length = self.length(False)
-        cdef Py_ssize_t start
-        if length == -1:
+        cdef Py_ssize_t start = self.field(False)
+        if start == -1:
             return None
-        start = self.take(length)
-        return PyUnicode_DecodeUTF8(<const char*> self.data + start, <Py_ssize_t> length, NULL)
+        return PyUnicode_DecodeUTF8(<const char*> self.data + start, self.position - start, NULL)
 
     def nullable_bytes(self):
         """A view of the frame. It is valid as long as the frame is."""
-        cdef int64_t length = self.length(True)
-        cdef Py_ssize_t start
-        if length == -1:
-            return None
-        start = self.take(length)
-        return self.view[start:self.position]
+        cdef Py_ssize_t start = self.field(True)
+        return None if start == -1 else self.view[start:self.position]
 
     def nullable_copy(self):
         """As `nullable_bytes`, but a copy, which belongs to the caller."""
-        cdef int64_t length = self.length(True)
-        cdef Py_ssize_t start
-        if length == -1:
+        cdef Py_ssize_t start = self.field(True)
+        if start == -1:
             return None
-        start = self.take(length)
-        return PyByteArray_FromStringAndSize(<const char*> self.data + start, <Py_ssize_t> length)
+        return PyByteArray_FromStringAndSize(<const char*> self.data + start, self.position - start)
 
     def tags(self):
         """Skip the tagged fields, if this version has them. The codecs need none of them."""
@@ -136,11 +128,15 @@ cdef class Cursor:
 
     cdef int64_t length(self, bint long_form) except? -2:
         """A length, -1 for null. Where it is not compact it takes four bytes in its long form, else two."""
-        cdef const unsigned char* at
         if self.flexible:
             return self.uvarint() - 1
-        at = self.fixed(4 if long_form else 2)
-        return <int32_t> read_uint32(at) if long_form else <int16_t> (at[0] << 8 | at[1])
+        return load_int32(self.fixed(4)) if long_form else load_int16(self.fixed(2))
+
+    cdef Py_ssize_t field(self, bint long_form) except? -2:
+        """Goes past a field that begins with its length. Returns where its bytes begin, which end at `position`; -1 for
+        null."""
+        cdef int64_t length = self.length(long_form)
+        return -1 if length == -1 else self.take(length)
 
     cdef Py_ssize_t take(self, int64_t size) except -1:
         """Goes past the next `size` bytes. Returns where they begin."""
@@ -149,7 +145,3 @@ cdef class Cursor:
             raise ValueError(f"a length of {size} bytes, but only {self.size - start} are left")
         self.position = start + <Py_ssize_t> size
         return start
-
-
-cdef inline uint32_t read_uint32(const unsigned char* at) noexcept:
-    return <uint32_t> at[0] << 24 | <uint32_t> at[1] << 16 | <uint32_t> at[2] << 8 | at[3]

@@ -3,8 +3,10 @@
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.string cimport memset
+
+from kafkabuf.protocol._numbers cimport store_int64, store_uint32
 
 cdef enum:
     # partition i32 | error i16 | base offset i64 | append time i64 | log start offset i64 | record errors |
@@ -57,21 +59,12 @@ def put_successes(bytearray out not None, list results not None, Py_ssize_t firs
     PyByteArray_Resize(out, size + SUCCESS * (number - first))
     at = <unsigned char*> PyByteArray_AS_STRING(out) + size
     for result in results[first:number]:
-        write_uint32(at, <uint32_t> result.partition)
+        store_uint32(at, <uint32_t> result.partition)
         memset(at + 4, 0, 2)
-        write_int64(at + 6, result.base_offset)
-        write_int64(at + 14, result.log_append_time_ms)
-        write_int64(at + 22, result.log_start_offset)
+        store_int64(at + 6, result.base_offset)
+        store_int64(at + 14, result.log_append_time_ms)
+        store_int64(at + 22, result.log_start_offset)
         # No record errors, no message, no tags.
         at[30], at[31], at[32] = 1, 0, 0
         at += SUCCESS
     return number
-
-
-cdef inline void write_int64(unsigned char* at, int64_t value) noexcept:
-    write_uint32(at, <uint32_t> (<uint64_t> value >> 32))
-    write_uint32(at + 4, <uint32_t> <uint64_t> value)
-
-
-cdef inline void write_uint32(unsigned char* at, uint32_t value) noexcept:
-    at[0], at[1], at[2], at[3] = value >> 24, value >> 16 & 0xFF, value >> 8 & 0xFF, value & 0xFF

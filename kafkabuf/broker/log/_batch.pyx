@@ -11,7 +11,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from kafkabuf.broker.log._fields cimport load_int16, load_int32, load_int64, load_uint32, store_int64, store_uint32
+from kafkabuf.protocol._numbers cimport load_int16, load_int32, load_int64, load_uint32, store_int64, store_uint32
 
 from kafkabuf.broker.crc import crc32c
 from kafkabuf.broker.log import batch, compression

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The big-endian numbers of a batch's header, in C. The broker does not use the client's `_wire.pxd`."""
+"""Big-endian numbers of frames and of batch headers, in C. The broker does not use the client's `_wire.pxd`."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
