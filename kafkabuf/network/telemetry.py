@@ -82,6 +82,14 @@ class Payload(NamedTuple):
     sums: dict[tuple[str, Any], float]
 
 
+class Pushed(NamedTuple):
+    """A push without response: its node, the sums of its payload, and its time."""
+
+    node: NodeConnection
+    sums: dict[tuple[str, Any], float]
+    time_ns: int
+
+
 class Telemetry:
     """Asks for the subscription, and pushes what `snapshot` returns, which is producer.metrics().
 
@@ -111,7 +119,7 @@ class Telemetry:
         self._under_way = False
         self._payload: BackgroundCall[Payload] | None = None
         self._sums: dict[tuple[str, Any], float] = {}
-        self._pushed: tuple[dict[tuple[str, Any], float], int] | None = None  # sums and time of a push without response
+        self._pushed: Pushed | None = None
         self._end_by: float | None = None  # close() waits for the last push until then
         network.check_by(0.0)
 
@@ -145,12 +153,13 @@ class Telemetry:
         if self._end_by is None:
             self._end_by = now
             self._decided.set()
-            node = self._node(now)
+            # A broker refuses what arrives behind the last push. One connection keeps the order.
+            node = self._node(now) if self._pushed is None else self._pushed.node
             if self._subscription is not None and node is not None:
                 self._end_by = now + LONGEST_END
                 self._under_way = False
-                if self._pushed is not None:  # the broker has its increases, or gets them before the last push
-                    self._sums, self._since_ns = self._pushed
+                if self._pushed is not None:  # the broker gets its increases before the last push
+                    self._sums, self._since_ns = self._pushed.sums, self._pushed.time_ns
                 self._push_last(node, self._subscription)
                 self._network.check_by(self._end_by)
         return now < self._end_by
@@ -258,7 +267,7 @@ class Telemetry:
         except Exception as error:
             self._stop(f"the metrics cannot be encoded: {error}")
             return
-        self._pushed = payload.sums, self._clock.time_ms() * 1_000_000
+        self._pushed = Pushed(node, payload.sums, self._clock.time_ms() * 1_000_000)
         request = _push_request(subscription, payload, terminating=False)
         self._submit(node, request, self._on_pushed)
 
@@ -282,7 +291,7 @@ class Telemetry:
             return
         assert self._subscription is not None
         assert pushed is not None
-        self._sums, self._since_ns = pushed
+        self._sums, self._since_ns = pushed.sums, pushed.time_ns
         self._wait(self._subscription.interval)
 
     def _failed(self, error: KafkaError | None, error_code: int) -> None:

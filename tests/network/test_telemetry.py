@@ -140,11 +140,14 @@ def test_last_push_does_not_count_again_what_a_push_without_response_has_counted
     with watched() as client:
         client.subscribe(delta_temporality=True, requested_metrics=(SENT,))
         client.rig.clock.advance(10)
-        pushes = [client.request().entity()]
+        requests = [client.request()]
         client.snapshot["producer-metrics"]["record-send-total"] = 7.0
         assert client.telemetry.finish(client.rig.clock.monotonic())
-        pushes.append(client.request().entity())
+        requests.append(client.request())
+        pushes = [request.entity() for request in requests]
         assert [push.terminating for push in pushes] == [False, True]
+        # On another connection it would overtake the first push, and a broker refuses pushes behind the last push.
+        assert requests[0].sock is requests[1].sock
         assert [read(push.metrics)[1][SENT][0].value for push in pushes] == [5.0, 2.0]
 
 
