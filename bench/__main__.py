@@ -85,7 +85,7 @@ def everything(rounds: int, scale: float, minutes: float, bootstrap_servers: str
     """Measure every claim in turn, with one Kafka, but for those that `claims.APART` names."""
     ends = time.monotonic() + 60 * minutes
     loaded = [claims.load(name) for name in claims.MODULES if name not in claims.APART]
-    _prepare(case for claim in loaded for case in claim.cases)
+    _prepare(case for claim in loaded for case in claim.briefly())
     verdicts, failed = [], []
     with _kafka(True, bootstrap_servers) as (servers, version):
         for number, claim in enumerate(loaded):
@@ -93,7 +93,9 @@ def everything(rounds: int, scale: float, minutes: float, bootstrap_servers: str
             times = min(rounds, claim.rounds)
             share = (ends - time.monotonic()) * claim.seconds / sum(later.seconds for later in loaded[number:])
             try:
-                results = _run(claim, claim.cases, amount, times, servers, version, output, seconds=share)
+                results = _run(
+                    claim, claim.briefly(), amount, times, servers, version, output, seconds=share, brief=claim.brief
+                )
                 verdicts += claim.verdicts(results)
             except harness.CaseFailed as error:  # the other claims can still be measured
                 error.show()
@@ -123,17 +125,18 @@ def _run(
     output: Path,
     *,
     seconds: float = math.inf,
+    brief: float = 1.0,
 ) -> Results:
     where = machine.describe(version if claim.cluster is None else KAFKA_4)
     if claim.cluster is not None:
         harness.console.print(f"Starting a cluster of Apache Kafka {KAFKA_4} ...")
         with claim.cluster() as address:
-            results = harness.alternate(claim, cases, rounds, Job(amount, address), seconds=seconds)
+            results = harness.alternate(claim, cases, rounds, Job(amount, address, brief=brief), seconds=seconds)
     elif claim.needs_kafka:
         with harness.topic(servers) as topic:
-            results = harness.alternate(claim, cases, rounds, Job(amount, servers, topic), seconds=seconds)
+            results = harness.alternate(claim, cases, rounds, Job(amount, servers, topic, brief), seconds=seconds)
     else:
-        results = harness.alternate(claim, cases, rounds, Job(amount), seconds=seconds)
+        results = harness.alternate(claim, cases, rounds, Job(amount, brief=brief), seconds=seconds)
     report.show(claim, results, Console(width=WIDTH))
     sheets = claim.sheets(results)
     report.show_sheets(sheets, Console(width=WIDTH))

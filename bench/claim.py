@@ -23,6 +23,8 @@ class Job:
     """Records, seconds or operations, in the claim's unit; the case's share is applied already."""
     bootstrap: str = ""
     topic: str = ""
+    brief: float = 1.0
+    """The claim's `brief` in a run of all claims: a case that repeats its work may take so much fewer repetitions."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Case:
     """Called before any case runs. It prepares the case, or raises an error that says what to do."""
     group: str = ""
     """Cases of the same group run in one process, one after the other: their start takes longer than they do."""
+    apart: bool = False
+    """A run of all claims leaves it out: it takes long, and no goal needs it."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,8 @@ class Claim:
     seconds: float = 30.0
     """The time that a run of all claims should give it: two or three rounds, or one if a round takes a minute."""
     brief: float = 1.0
-    """The part of the amount that is enough in a run of all claims: less than 1 for a claim that takes minutes."""
+    """The part of the amount, and of the repetitions in a case, that is enough in a run of all claims: less than 1 for
+    a claim that takes minutes."""
     needs_kafka: bool = True
     cluster: Callable[[], AbstractContextManager[str]] | None = None
     """Starts a cluster for this claim alone, and yields its address. None: the claim uses the Kafka of all claims."""
@@ -147,12 +152,12 @@ class Claim:
         cases, metrics = {case.name for case in self.cases}, {metric.name for metric in self.metrics}
         if len(cases) != len(self.cases):
             raise ValueError(f"{self.name}: two cases have the same name")
-        named = {
-            *map(self.baseline_of, cases),
-            *(name for goal in self.goals for name in (goal.case, goal.other, goal.above) if name),
-        }
-        if unknown := named - cases:
+        of_goals = {name for goal in self.goals for name in (goal.case, goal.other, goal.above) if name}
+        if unknown := {*map(self.baseline_of, cases), *of_goals} - cases:
             raise ValueError(f"{self.name}: no case is called {', '.join(sorted(unknown))}")
+        briefly = {case.name for case in self.briefly()}
+        if missing := {*map(self.baseline_of, briefly), *of_goals} - briefly:
+            raise ValueError(f"{self.name}: a run of all claims needs the case {', '.join(sorted(missing))}")
         if unknown := {goal.metric for goal in self.goals} - metrics:
             raise ValueError(f"{self.name}: no metric is called {', '.join(sorted(unknown))}")
 
@@ -171,6 +176,10 @@ class Claim:
         """The cases of these names and their baselines; every case if there are no names."""
         wanted = {*names, *map(self.baseline_of, names)}
         return [case for case in self.cases if not names or case.name in wanted]
+
+    def briefly(self) -> list[Case]:
+        """The cases of a run of all claims."""
+        return [case for case in self.cases if not case.apart]
 
 
 def ratios(results: Results, case: str, other: str, metric: str, above: str | None = None) -> list[float]:

@@ -14,7 +14,7 @@ from bench.clients import VALUE
 from bench.measure import BATCH_LARGE, LINGER_MS, RATE, VALUE_SIZE, arrivals, warm_up_records
 
 THREADS = (1, 2, 4, 8)
-OURS, JAVA = "kafkabuf", "Java, warm"
+OURS, JAVA, NOTHING = "kafkabuf", "Java, warm", "Python's own loop"
 SHARES = {n: Metric(f"share_{n}", f"{n} threads, of one", ".2f", ratio=False) for n in THREADS[1:]}
 # How often a run compares each number of threads with one thread. A broker on the same cores makes a single comparison
 # worth little: a fifth more or less.
@@ -26,8 +26,6 @@ JAVA_WARM_UPS = 4
 def _ours(job: Job) -> Measurement:
     from kafkabuf import KafkaProducer
 
-    alone: list[float] = []
-    shares: dict[int, list[float]] = {threads: [] for threads in SHARES}
     settings = {"batch_size": BATCH_LARGE, "linger_ms": LINGER_MS, "acks": "all"}
     with arrivals(job) as arrived, closing(KafkaProducer(settings, bootstrap_servers=job.bootstrap)) as producer:
 
@@ -35,27 +33,44 @@ def _ours(job: Job) -> Measurement:
             for _ in range(records):
                 producer.send(job.topic, VALUE)
 
-        def rate(threads: int) -> float:
-            records = job.amount // threads * threads
-            arrived.expected += records
-            return records / _timed(send, producer.flush, records // threads, threads)
-
         send(warm_up_records(job.amount))
         producer.flush()
-        arrived.expected = warm_up_records(job.amount)
-        for pair in range(PAIRS):
-            for threads, found in shares.items():
-                order = (1, threads) if pair % 2 else (threads, 1)
-                rates = {number: rate(number) for number in order}
-                alone.append(rates[1])
-                found.append(rates[threads] / rates[1])
+        figures, sent = _compared(send, producer.flush, job)
+        arrived.expected = warm_up_records(job.amount) + sent
+    return figures
+
+
+def _nothing(job: Job) -> Measurement:
+    """The loop around a method of bytes: threads that take turns at the GIL lose so much without a producer."""
+
+    def count(records: int) -> None:
+        for _ in range(records):
+            VALUE.count(b"x")
+
+    return _compared(count, lambda: None, job)[0]
+
+
+def _compared(work: Callable[[int], None], flush: Callable[[], None], job: Job) -> tuple[Measurement, int]:
+    """Compare each number of threads with one thread. Returns the figures, and the number of all records."""
+    alone: list[float] = []
+    shares: dict[int, list[float]] = {threads: [] for threads in SHARES}
+    done = 0
+    for pair in range(PAIRS):
+        for threads, found in shares.items():
+            rates = {}
+            for number in (1, threads) if pair % 2 else (threads, 1):
+                records = job.amount // number
+                done += records * number
+                rates[number] = records * number / _timed(work, flush, records, number)
+            alone.append(rates[1])
+            found.append(rates[threads] / rates[1])
     medians = {metric.name: statistics.median(shares[threads]) for threads, metric in SHARES.items()}
-    return {RATE.name: statistics.median(alone), **medians}
+    return {RATE.name: statistics.median(alone), **medians}, done
 
 
-def _timed(send: Callable[[int], None], flush: Callable[[], None], records: int, threads: int) -> float:
+def _timed(work: Callable[[int], None], flush: Callable[[], None], records: int, threads: int) -> float:
     """Seconds until so many threads have sent so many records each, and all are acknowledged."""
-    running = [threading.Thread(target=send, args=(records,)) for _ in range(threads)]
+    running = [threading.Thread(target=work, args=(records,)) for _ in range(threads)]
     started = time.perf_counter()
     for thread in running:
         thread.start()
@@ -78,7 +93,7 @@ def _java(job: Job) -> Measurement:
 CLAIM = Claim(
     name="threads",
     title="Threads that share a producer do not slow each other down",
-    cases=[Case(OURS, _ours), Case(JAVA, _java, check=java.require_compiler)],
+    cases=[Case(OURS, _ours), Case(NOTHING, _nothing), Case(JAVA, _java, check=java.require_compiler)],
     metrics=[RATE, *SHARES.values()],
     baseline=JAVA,
     amount=500_000,
@@ -88,6 +103,7 @@ CLAIM = Claim(
         "One producer, one topic of one partition, 128 KiB batches, always the same number of records in all.",
         f"A run of kafkabuf compares each number of threads {PAIRS} times with one thread, right before it or after "
         "it, and takes the median. A run of Java measures each number twice, forwards and backwards.",
-        "records/s is the rate of one thread. Idempotence is on in both.",
+        "records/s is the rate of one thread. Idempotence is on in both producers.",
+        f"{NOTHING} calls a method of bytes instead of send(): this is what the threads' turns at the GIL leave.",
     ],
 )

@@ -59,7 +59,7 @@ CLAIM = Claim(
     metrics=[GROWTH, BATCHES, CPU],
     baseline=NAME,
     amount=1_000_000,
-    seconds=35,
+    seconds=50,
     rounds=1,
     goals=[Goal(f"RSS growth of 1 M batches after {WARM_UP:.0%} of warm-up", NAME, GROWTH.name, 1, at_most=True)],
     needs_kafka=False,

@@ -172,8 +172,8 @@ CLAIM = Claim(
     metrics=[RATE, CPU],
     baseline=FEW,
     amount=1_000_000,
-    seconds=50,
-    brief=0.5,
+    seconds=65,
+    brief=0.4,
     goals=[
         Goal("rate with 10,000 partitions, one busy", MANY, RATE.name, 0.9, FEW),
         Goal("10,000 busy partitions in 32 MiB", BUSY[10_000], RATE.name, 0.4, BUSY[100]),

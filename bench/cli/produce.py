@@ -96,7 +96,7 @@ CLAIM = Claim(
     baseline=KCAT,
     amount=10_000_000,
     rounds=3,
-    seconds=90,
+    seconds=30,
     brief=0.2,
     goals=[
         Goal("of the rate of send_arrow()", COMMAND, RATE.name, 0.5, ARROW),

@@ -280,6 +280,7 @@ def _cases() -> Iterator[Case]:
                     name_of(peer, whom, trouble),
                     partial(recovery, open_, command, coordinator),
                     baseline=name_of(CONFLUENT, whom, trouble),
+                    apart=peer == JAVA or not coordinator,
                     check=java.require_compiler if peer == JAVA else lambda: None,
                 )
 
@@ -297,7 +298,7 @@ CLAIM = Claim(
     metrics=[RECOVERY],
     baseline=name_of(CONFLUENT, "coordinator", "killed"),
     amount=3,
-    seconds=107,
+    seconds=45,
     unit="more",
     goals=[_goal(trouble) for trouble in TROUBLES],
     rounds=3,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 WARM_UPS = 5
 BATCHES = 30  # measured
+FEWEST = 5  # measured in a run of all claims
 FILES = 2  # of a micro-batch: Spark reads each in a task of its own
 SMALL = 8  # rows of a small micro-batch, its tasks, and the topic's partitions
 SMALL_WAIT_S = 120.0
@@ -36,14 +37,15 @@ def large(kind: str, options: Options, job: Job, *, columns: Sequence[str] = ("k
     folder = folder / uuid.uuid4().hex
     rows_of(session, job.amount).repartition(FILES).write.parquet(str(folder / "once"))
     (folder / "in").mkdir()
-    begun = time.time() - WARM_UPS - BATCHES
-    for number, file in product(range(WARM_UPS + BATCHES), sorted((folder / "once").glob("*.parquet"))):
+    wanted = WARM_UPS + _measured_batches(job)
+    begun = time.time() - wanted
+    for number, file in product(range(wanted), sorted((folder / "once").glob("*.parquet"))):
         copied = shutil.copy(file, folder / "in" / f"{number}-{file.name}")
         # Spark takes files in the order of their times: a micro-batch must not have the same file twice.
         os.utime(copied, (begun + number, begun + number))
     source = session.readStream.schema("id long, key string, value string").option("maxFilesPerTrigger", FILES)
     frame = source.parquet(str(folder / "in")).selectExpr(*columns)
-    figures = _measured(kind, options, frame, job, PARTITIONS, lambda query: query.awaitTermination(), folder)
+    figures = _measured(kind, options, frame, job, PARTITIONS, wanted, lambda query: query.awaitTermination(), folder)
     shutil.rmtree(folder)
     return figures
 
@@ -64,16 +66,17 @@ def small(kind: str, options: Options, job: Job) -> Measurement:
     session.dataSource.register(CountingSource)
     source = session.readStream.format("rate-micro-batch").option("rowsPerBatch", SMALL).option("numPartitions", SMALL)
     frame = source.load().selectExpr("string(value) as value", f"int(value % {SMALL}) as partition")
+    wanted = WARM_UPS + _measured_batches(job)
 
     def wait(query: StreamingQuery) -> None:
         deadline = time.monotonic() + SMALL_WAIT_S
         # Rarely: the question costs CPU time, which a small micro-batch would notice.
-        while len(_times(query)) < WARM_UPS + BATCHES and query.isActive and time.monotonic() < deadline:
+        while len(_times(query)) < wanted and query.isActive and time.monotonic() < deadline:
             time.sleep(1.0)
         query.stop()
 
     return _measured(
-        kind, options, frame, Job(SMALL, job.bootstrap), SMALL, wait, folder / uuid.uuid4().hex, once=False
+        kind, options, frame, Job(SMALL, job.bootstrap), SMALL, wanted, wait, folder / uuid.uuid4().hex, once=False
     )
 
 
@@ -83,12 +86,16 @@ def _measured(
     frame: DataFrame,
     job: Job,
     partitions: int,
+    wanted: int,
     wait: Callable[[StreamingQuery], object],
     folder: Path,
     *,
     once: bool = True,
 ) -> Measurement:
-    """The median of addBatch after the warm-up. `once`: the stream ends when its source has no more rows."""
+    """The median of addBatch of `wanted` micro-batches, but for the warm-up.
+
+    `once`: the stream ends when its source has no more rows.
+    """
     trigger = {"availableNow": True} if once else {"processingTime": "0 seconds"}
     with harness.topic(job.bootstrap, partitions=partitions) as topic:
         writer = frame.writeStream.format(kind).option("kafka.bootstrap.servers", job.bootstrap).option("topic", topic)
@@ -104,11 +111,15 @@ def _measured(
         spent = spent_by(run)
         rows = job.amount - job.amount // bad_every(job.amount)  # at least so many are good
         sent = kind == "counting" or arrived(job.bootstrap, topic, partitions) >= rows * len(times)
-        if len(times) < WARM_UPS + BATCHES or not sent:
+        if len(times) < wanted or not sent:
             raise RuntimeError(f"{len(times)} micro-batches, and rows are missing")
     figures = spent.measurement(job.amount * len(times))
     add_batch = statistics.median(times[WARM_UPS:]) / 1000
     return {RATE.name: job.amount / add_batch, CPU.name: figures[CPU.name], JVM.name: figures[JVM.name]}
+
+
+def _measured_batches(job: Job) -> int:
+    return max(round(BATCHES * job.brief), FEWEST)
 
 
 def _times(query: StreamingQuery) -> list[int]:

@@ -98,9 +98,13 @@ def test_goal_without_its_cases_is_not_judged() -> None:
         ({"goals": [Goal("x", "ours", "rate", 1, "theirs", above="one")]}, "no case is called one"),
         ({"baseline": "nobody"}, "no case is called nobody"),
         ({"cases": [Case("theirs", lambda job: {})] * 2}, "same name"),
+        (
+            {"cases": [Case("theirs", lambda job: {}, apart=True), Case("ours", lambda job: {})]},
+            "needs the case theirs",
+        ),
     ],
 )
-def test_claim_refuses_unknown_and_repeated_names(wrong: dict[str, Any], message: str) -> None:
+def test_claim_refuses_names_that_cannot_be_right(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         claim(**wrong)
 
@@ -108,6 +112,12 @@ def test_claim_refuses_unknown_and_repeated_names(wrong: dict[str, Any], message
 def test_chosen_case_brings_its_baseline() -> None:
     cases = claims.load("compression").chosen(["kafkabuf zstd, CSV"])
     assert [case.name for case in cases] == ["confluent-kafka zstd, CSV", "kafkabuf zstd, CSV"]
+
+
+def test_run_of_all_claims_leaves_out_the_cases_that_no_goal_needs() -> None:
+    found = [case.name for case in claims.load("purgatory").briefly()]
+    assert "Kafka 3.9, low latency, 150,000/s" in found
+    assert "Kafka 0.8's design, in Python" not in found
 
 
 def test_every_claim_has_a_command() -> None:
