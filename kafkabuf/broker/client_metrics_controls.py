@@ -18,7 +18,7 @@ class ClientMetricsControls(Caller):
     def client_metrics(self) -> list[ClientMetrics]:
         """The pushes that the nodes have accepted, oldest first: the last 10,000 of them, and at most 64 MiB.
 
-        Raises CorruptMessageError for a push that cannot be unpacked or read, or that becomes more than 16 MiB.
+        A push that cannot be unpacked or read, or that becomes more than 16 MiB, has the `error`.
         """
         return [decoded(push) for push in self._call(lambda c: c.client_metrics.since(0))[0]]
 
@@ -27,20 +27,25 @@ class ClientMetricsControls(Caller):
     ) -> list[ClientMetrics]:
         """Waits until there are `n` pushes for which `where` is true, and returns those, oldest first.
 
-        Pushes before the call count. Raises TimeoutError after `timeout` seconds of real time, whatever the cluster's
-        clock is, and the errors of `client_metrics`.
+        Without `where` every push counts that can be read. Pushes before the call count. Raises TimeoutError after
+        `timeout` seconds of real time, whatever the cluster's clock is. It names the first push that could not be read.
         """
         require_int("n", n)
         require_timeout("timeout", timeout)
         deadline, count = time.monotonic() + timeout, 0
         found: list[ClientMetrics] = []
+        unreadable: str | None = None
         while True:
             pushes, count = self._call(lambda c, seen=count: c.client_metrics.since(seen))  # type: ignore[misc]
-            found += [metrics for metrics in map(decoded, pushes) if where is None or where(metrics)]
+            for metrics in map(decoded, pushes):
+                unreadable = unreadable or metrics.error
+                if where(metrics) if where is not None else metrics.error is None:
+                    found.append(metrics)
             if len(found) >= n:
                 return found
             left = deadline - time.monotonic()
             if left <= 0 or not self._await(self._running().client_metrics.wait(count, left)):
+                why = f"; {unreadable}" if unreadable else ""
                 raise TimeoutError(
-                    f"{len(found)} of {n} pushes of metrics came within {timeout:g} s, of {count} in all"
+                    f"{len(found)} of {n} pushes of metrics came within {timeout:g} s, of {count} in all{why}"
                 )

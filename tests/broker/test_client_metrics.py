@@ -263,8 +263,10 @@ def test_push_that_becomes_huge_is_no_metrics(cluster: EmbeddedCluster, client: 
     packed = bytes(pack(bomb))
     taken = push(client, ask(client), packed, compression_type=codec)
     assert taken == 0
-    with pytest.raises(CorruptMessageError, match="a push of client 'raw'"):
-        cluster.client_metrics()
+    (pushed,) = cluster.client_metrics()
+    assert pushed.error is not None
+    assert pushed.error.startswith(f"a push of client 'raw', {pushed.client_instance_id}: ")
+    assert (pushed.labels, pushed.points) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -273,8 +275,20 @@ def test_push_that_becomes_huge_is_no_metrics(cluster: EmbeddedCluster, client: 
 )
 def test_push_that_is_no_protobuf_is_no_metrics(cluster: EmbeddedCluster, client: RawClient, damaged: bytes) -> None:
     assert push(client, ask(client), damaged) == 0
-    with pytest.raises(CorruptMessageError):
-        cluster.client_metrics()
+    (pushed,) = cluster.client_metrics()
+    assert pushed.error is not None
+
+
+def test_push_that_cannot_be_read_does_not_hide_the_others(cluster: EmbeddedCluster, client: RawClient) -> None:
+    for content in (b"\x0b", encoded(b=0.5)):
+        with RawClient(cluster.bootstrap_servers) as other:
+            assert push(other, ask(other), content) == 0
+    first, second = cluster.client_metrics()
+    assert (first.error is None, first.points, second.error, second.value("b")) == (False, [], None, 0.5)
+    assert cluster.wait_for_client_metrics() == [second], "a push that can be read"
+    assert cluster.wait_for_client_metrics(where=lambda pushed: pushed.error) == [first]
+    with pytest.raises(TimeoutError, match=r"1 of 2 pushes .* of 2 in all; a push of client 'raw', .*wire type"):
+        cluster.wait_for_client_metrics(2, timeout=0.01)
 
 
 def test_points_are_read_as_google_reads_them() -> None:

@@ -39,7 +39,8 @@ class Push:
 class ClientMetrics:
     """What one PushTelemetry request brought. `terminating`: the client has said that it is its last.
 
-    `time_ms` is on the cluster's clock. `labels` are the client's, such as its transactional_id.
+    `time_ms` is on the cluster's clock. `labels` are the client's, such as its transactional_id. `error` says why the
+    push cannot be read, and is None for one that can; a push with an error has neither labels nor points.
     """
 
     client_instance_id: UUID
@@ -49,6 +50,7 @@ class ClientMetrics:
     terminating: bool
     labels: dict[str, Value]
     points: list[MetricPoint]
+    error: str | None = None
 
     def value(self, name: str, **labels: Value) -> float | None:
         """The value of the metric with exactly these labels; None if the client did not push it."""
@@ -56,19 +58,22 @@ class ClientMetrics:
 
 
 def decoded(push: Push) -> ClientMetrics:
-    """Any thread. Raises CorruptMessageError for what cannot be unpacked or read."""
+    """Any thread. A push that cannot be unpacked or read has the error, so that it does not hide the others."""
+    labels, points, error = {}, [], None
     try:
         metrics = decode(decompress(push.codec, push.content, _MOST_UNPACKED))
-    except CorruptMessageError as error:
-        raise CorruptMessageError(f"a push of client {push.client_id!r}, {push.client_instance_id}: {error}") from error
+        labels, points = metrics.labels, metrics.points
+    except CorruptMessageError as reason:
+        error = f"a push of client {push.client_id!r}, {push.client_instance_id}: {reason}"
     return ClientMetrics(
         push.client_instance_id,
         push.client_id,
         push.node_id,
         push.time_ms,
         push.terminating,
-        metrics.labels,
-        metrics.points,
+        labels,
+        points,
+        error,
     )
 
 
