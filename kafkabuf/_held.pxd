@@ -10,6 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SI
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from kafkabuf._view cimport items_of, length_of, view_of
 from kafkabuf._wire cimport Field
 
 
@@ -67,3 +68,18 @@ cdef int hold_not_bytes(object data, Field* field, Py_buffer* view, str name) ex
 # Hold the pairs (str, bytes-like or None) of a mapping or an iterable. If it raises, it holds nothing.
 cdef int hold_headers(Headers* held, object headers) except -1
 cdef void release_headers(Headers* held) noexcept
+
+
+# A view of the bytes of a key or a value, or None for None; and the bytes of the view as a field, or a null for None.
+cdef inline object view_or_none(object data):
+    return None if data is None else view_of(data, 1, False)
+
+
+cdef inline Field field_of(object view) noexcept:
+    cdef Field field
+    field.data = NULL
+    field.size = -1
+    if view is not None:
+        field.data = <const uint8_t*>items_of(view)
+        field.size = length_of(view)
+    return field

@@ -112,7 +112,7 @@ cdef int hold_pair(Headers* held, object name, object value) except -1:
         field[1].data = NULL
         field[1].size = -1
     else:
-        value = view_of(value)
+        value = view_of_value(value)
         field[1].data = <const uint8_t*>PyMemoryView_GET_BUFFER(value).buf
         field[1].size = PyMemoryView_GET_BUFFER(value).len
     Py_INCREF(name)
@@ -124,7 +124,7 @@ cdef int hold_pair(Headers* held, object name, object value) except -1:
     return 0
 
 
-cdef object view_of(object value):
+cdef object view_of_value(object value):
     """A memoryview of the value: while it exists, the bytes do not move."""
     if isinstance(value, str):
         raise SerializationError(f"a header's value must be bytes or None, found the str {value!r}: encode it")

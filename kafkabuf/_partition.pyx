@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The rules of _partition.pxd under the names that `partitioner.class` takes."""
 
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t
 
+from kafkabuf._held cimport field_of, view_or_none
 from kafkabuf._wire cimport Field, kb_crc32_init
 
 kb_crc32_init()
@@ -18,11 +19,11 @@ KEY_RULES = {
 KEYS_IGNORED = IGNORE_KEYS
 
 
-def select_partition(str rule not None, const uint8_t[::1] key, int32_t partitions):
+def select_partition(str rule not None, key, int32_t partitions):
     """The partition of a key (None: null) under the rule of that name, or -1 if the key selects no partition."""
     cdef Field field
-    field.data = &key[0] if key is not None and key.shape[0] else NULL
-    field.size = -1 if key is None else key.shape[0]
+    view = view_or_none(key)
+    field = field_of(view)
     if partitions < 1:
         raise ValueError(f"partitions must be at least 1, found {partitions}")
     return partition_by_key(<KeyRule><int>KEY_RULES[rule], &field, partitions)

@@ -39,7 +39,7 @@ cdef class BufferPool:
     cdef readonly Py_ssize_t slab_count
     cdef readonly Py_ssize_t loose          # bytes at the end, less than a slab; never handed out
     cdef readonly bint poison               # the pool overwrites released memory with 0xDD
-    cdef unsigned char[::1] arena           # keeps the memory alive
+    cdef object arena                       # keeps the memory; nobody else has it; the collector cannot clear it
     cdef unsigned char* base                # the first byte of the arena
     cdef object clock
     # May be set later: the producer creates the pool before the Sender.

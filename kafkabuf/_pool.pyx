@@ -11,15 +11,17 @@ The rules of the critical section and the meaning of every field are in _pool.px
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_FORMAT
+from cpython.buffer cimport PyBUF_FORMAT, PyBuffer_FillInfo
 from cpython.number cimport PyNumber_Index
 from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 import threading
 import time
 
 from kafkabuf._lock cimport break_lock
+from kafkabuf._view cimport items_of, view_of
 from kafkabuf._blocks cimport (
     block_in_use, block_inconsistency, block_size, count_blocks, put_block, set_up_blocks, take_block, tear_down_blocks,
 )
@@ -54,9 +56,27 @@ cdef enum Validity:
 _STATE_NAMES = ("free", "cut", "open", "closed", "in_flight", "scratch")    # in the order of SlabState
 
 
-def _new_arena(total):
-    # malloc() under the hood, so that no byte is touched.
-    return cython.view.array(shape=(total,), itemsize=1, format="B")
+@cython.final
+cdef class Arena:
+    """`size` bytes of which malloc() touches none."""
+
+    cdef unsigned char* memory
+    cdef Py_ssize_t size
+
+    def __cinit__(self, Py_ssize_t size):
+        self.memory = <unsigned char*>malloc(<size_t>size)
+        self.size = size
+        if self.memory == NULL:
+            raise MemoryError(f"no memory for buffer.memory of {size} bytes")
+
+    def __dealloc__(self):
+        free(self.memory)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.memory, self.size, False, flags)
+
+
+_new_arena = Arena      # tests have other arenas
 
 
 cdef int call(hook, tuple arguments=()) except -1:
@@ -95,7 +115,7 @@ cdef class BufferPool:
         self.on_wait = on_wait
         self.on_exhausted = on_exhausted
         self.arena = _new_arena(total)
-        self.base = &self.arena[0]
+        self.base = <unsigned char*>items_of(view_of(self.arena, 1, True))
         kb_prefer_huge_pages(self.base, total)
         if set_up(&self.table, self.slab_count) < 0 or set_up_blocks(&self.blocks, self.slab_count, slab_size) < 0:
             raise MemoryError(f"no memory for the bookkeeping of {self.slab_count} slabs")

@@ -4,9 +4,12 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from kafkabuf._held cimport Headers, Held, hold_headers, hold_nothing, release_headers, release_held
+from kafkabuf._held cimport (
+    Headers, Held, field_of, hold_headers, hold_nothing, release_headers, release_held, view_or_none,
+)
+from kafkabuf._view cimport items_of, length_of, view_of
 from kafkabuf._wire cimport (
-    Field, kb_crc32, kb_crc32_init, kb_crc32_portable, kb_crc32c, kb_crc32c_init, kb_crc32c_portable, murmur2,
+    kb_crc32, kb_crc32_init, kb_crc32_portable, kb_crc32c, kb_crc32c_init, kb_crc32c_portable, murmur2,
     put_bytes, put_i8, put_i16, put_i32, put_i64,
 )
 
@@ -171,14 +174,14 @@ cdef class MemoryRecordsBuilder:
         finish(&self.builder, producer_id, producer_epoch, base_sequence, transactional)
         return PyBytes_FromStringAndSize(<char*>self.builder.base, self.builder.position)
 
-    def _bench_appends(self, int64_t timestamp_ms, const uint8_t[::1] key, const uint8_t[::1] value, Py_ssize_t count):
+    def _bench_appends(self, int64_t timestamp_ms, key, value, Py_ssize_t count):
         """The seconds that `count` records take without the GIL, for bench/: has_room, append, finish when full."""
         cdef Record r
         cdef Py_ssize_t _i, capacity = self.builder.capacity
         cdef RecordsBuilder b = self.builder
         r.timestamp = timestamp_ms
-        r.key = _field(key)
-        r.value = _field(value)
+        views = view_or_none(key), view_or_none(value)
+        r.key, r.value = field_of(views[0]), field_of(views[1])
         attach_none(&r)
         if self.builder.count or size_upper_bound(b.magic, &r) > capacity:
             raise ValueError("the builder must have no records, and its write_limit must hold one of these records")
@@ -205,49 +208,45 @@ cdef class MemoryRecordsBuilder:
         return self.builder.position
 
 
-cdef Field _field(const uint8_t[::1] data):
-    cdef Field f
-    f.data = NULL
-    f.size = -1 if data is None else data.shape[0]
-    if f.size > 0:
-        f.data = &data[0]
-    return f
-
-
 # ---- inline functions made visible, for tests and tools --------------------------------------------------------------
 
-def estimate_size_upper_bound(int magic, const uint8_t[::1] key, const uint8_t[::1] value, headers=()):
+def estimate_size_upper_bound(int magic, key, value, headers=()):
     """Bytes that a batch of this one record never exceeds (Kafka's `estimateSizeInBytesUpperBound`)."""
     cdef Record r
     cdef Headers held
-    r.key = _field(key)
-    r.value = _field(value)
+    views = view_or_none(key), view_or_none(value)
+    r.key, r.value = field_of(views[0]), field_of(views[1])
     hold_headers(&held, headers)
     attach(&r, &held)
     release_headers(&held)
     return size_upper_bound(magic, &r)
 
 
-def crc32c(const uint8_t[::1] data not None, uint32_t crc=0):
+def crc32c(data, uint32_t crc=0):
     """CRC-32C (Castagnoli) of bytes, continuing from `crc`."""
-    return kb_crc32c(crc, &data[0], data.shape[0]) if data.shape[0] else crc
+    view = view_of(data, 1, False)
+    return kb_crc32c(crc, <const uint8_t*>items_of(view), length_of(view))
 
 
-def crc32c_portable(const uint8_t[::1] data not None, uint32_t crc=0):
+def crc32c_portable(data, uint32_t crc=0):
     """As crc32c, by table, as CPUs without the instruction compute it."""
-    return kb_crc32c_portable(crc, &data[0], data.shape[0]) if data.shape[0] else crc
+    view = view_of(data, 1, False)
+    return kb_crc32c_portable(crc, <const uint8_t*>items_of(view), length_of(view))
 
 
-def crc32(const uint8_t[::1] data not None, uint32_t crc=0):
+def crc32(data, uint32_t crc=0):
     """CRC-32 (IEEE) of bytes, continuing from `crc`."""
-    return kb_crc32(crc, &data[0], data.shape[0]) if data.shape[0] else crc
+    view = view_of(data, 1, False)
+    return kb_crc32(crc, <const uint8_t*>items_of(view), length_of(view))
 
 
-def crc32_portable(const uint8_t[::1] data not None, uint32_t crc=0):
+def crc32_portable(data, uint32_t crc=0):
     """As crc32, by table, as CPUs without carry-less multiplication or a CRC-32 instruction compute it."""
-    return kb_crc32_portable(crc, &data[0], data.shape[0]) if data.shape[0] else crc
+    view = view_of(data, 1, False)
+    return kb_crc32_portable(crc, <const uint8_t*>items_of(view), length_of(view))
 
 
-def murmur2_hash(const uint8_t[::1] data not None):
+def murmur2_hash(data):
     """Java's `Utils.murmur2` of the bytes, as an unsigned 32-bit number."""
-    return murmur2(&data[0], data.shape[0]) if data.shape[0] else murmur2(NULL, 0)
+    view = view_of(data, 1, False)
+    return murmur2(<const uint8_t*>items_of(view), length_of(view))

@@ -10,6 +10,7 @@ import numpy as np
 from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._records cimport size_upper_bound
 from kafkabuf._sealed cimport seal
+from kafkabuf._view cimport items_of, length_of, view_of
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._accumulator cimport PartitionQueue, TopicQueues, uninitialized
 from kafkabuf.batches._batch cimport Batch, enter_bulk_append, leave_bulk_append
@@ -56,17 +57,17 @@ cdef class Walker:
 
     cdef int append_rows(self, int64_t rows, bint timestamps) except -1:
         cdef Stop stop
-        cdef int32_t[::1] segments
-        cdef int64_t[::1] stamps
         segment = timestamp = None
         self.row_segment = NULL
         self.row_timestamp = NULL
         if self.row_aligned and rows:
-            segment = segments = np.empty(rows, np.int32)
-            self.row_segment = &segments[0]
+            segment = np.empty(rows, np.int32)
+            segments = view_of(segment, sizeof(int32_t), True)
+            self.row_segment = <int32_t*>items_of(segments)
             if timestamps:
-                timestamp = stamps = np.empty(rows, np.int64)
-                self.row_timestamp = &stamps[0]
+                timestamp = np.empty(rows, np.int64)
+                stamps = view_of(timestamp, sizeof(int64_t), True)
+                self.row_timestamp = <int64_t*>items_of(stamps)
         self.row = 0
         self.now = self.producer.now_ms()
         self.outer = enter_bulk_append(self)
@@ -281,18 +282,22 @@ cdef class Walker:
 seal(Walker)
 
 
-def places_of(const int32_t[::1] segment not None, int32_t[::1] following not None):
+def places_of(segment, following):
     """By row, its index in the batch of its segment. The value for a row without segment (-1) means nothing.
 
     `following` holds each segment's first index; the call advances it.
     """
-    cdef Py_ssize_t row, segments = following.shape[0]
-    cdef int32_t[::1] places
-    result = places = np.zeros(len(segment), np.int32)
-    for row in range(len(segment)):
-        if segment[row] >= segments:
-            raise IndexError(f"row {row} has segment {segment[row]}, and there are {segments} segments")
-        if segment[row] >= 0:
-            places[row] = following[segment[row]]
-            following[segment[row]] += 1
+    segments, nexts = view_of(segment, sizeof(int32_t), False), view_of(following, sizeof(int32_t), True)
+    result = np.zeros(len(segment), np.int32)
+    places = view_of(result, sizeof(int32_t), True)
+    cdef const int32_t* segment_of = <const int32_t*>items_of(segments)
+    cdef int32_t* next_of = <int32_t*>items_of(nexts)
+    cdef int32_t* place_of = <int32_t*>items_of(places)
+    cdef Py_ssize_t row, count = length_of(nexts)
+    for row in range(length_of(places)):
+        if segment_of[row] >= count:
+            raise IndexError(f"row {row} has segment {segment_of[row]}, and there are {count} segments")
+        if segment_of[row] >= 0:
+            place_of[row] = next_of[segment_of[row]]
+            next_of[segment_of[row]] += 1
     return result

@@ -11,6 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 import numpy as np
 
+from kafkabuf._view cimport items_of, view_of
 from kafkabuf._wire cimport Field, kb_crc32c, kb_crc32c_init, partition_of_key
 from kafkabuf.append._arrow cimport ABSENT, ArrowArray, ArrowSchema, Columns, bind_columns, bytes_at, is_null, offset_at
 
@@ -64,7 +65,7 @@ def partitions_of(data, int32_t partitions):
     Returns an int32 array. `data` needs a column `value`, as for send_arrow.
     """
     cdef Columns columns
-    cdef int32_t[::1] chosen
+    cdef int32_t* chosen
     cdef int64_t row
     cdef Field key
     if partitions < 1:
@@ -72,7 +73,9 @@ def partitions_of(data, int32_t partitions):
     schema, array = data.__arrow_c_array__()
     bind_columns(&columns, <ArrowSchema*>PyCapsule_GetPointer(schema, "arrow_schema"),
                  <ArrowArray*>PyCapsule_GetPointer(array, "arrow_array"))
-    result = chosen = np.empty(columns.rows, np.int32)
+    result = np.empty(columns.rows, np.int32)
+    view = view_of(result, sizeof(int32_t), True)
+    chosen = <int32_t*>items_of(view)
     with nogil:
         for row in range(columns.rows):
             key = bytes_at(&columns.key, row)

@@ -9,6 +9,7 @@ from libc.string cimport memcpy
 import numpy as np
 
 from kafkabuf._sealed cimport seal
+from kafkabuf._view cimport items_of, view_of
 from kafkabuf.append._arrow cimport ArrowArray, ArrowSchema, check_table
 from kafkabuf.append._exported cimport visit_arrays, visit_schema
 from kafkabuf.formats._arrow_schema cimport describe
@@ -87,14 +88,15 @@ cdef int encode_rows(object visitor, ArrowSchema* schema, ArrowArray* array) exc
     cdef EncodedRows made = visitor
     cdef RowEncoder encoder = made.encoder
     cdef int64_t row = 0, rows, used = 0, size = 0, room
-    cdef int64_t[::1] offsets
-    cdef uint8_t[::1] valid
+    cdef int64_t* offsets
+    cdef uint8_t* valid
     cdef char* base
     check_table(schema, array)
     encoder.bind(schema, array)
     rows = encoder.rows
-    made.offsets = offsets = np.zeros(rows + 1, np.int64)
-    made.valid = valid = np.ones(rows, np.uint8)
+    made.offsets, made.valid = np.zeros(rows + 1, np.int64), np.ones(rows, np.uint8)
+    views = view_of(made.offsets, sizeof(int64_t), True), view_of(made.valid, 1, True)
+    offsets, valid = <int64_t*>items_of(views[0]), <uint8_t*>items_of(views[1])
     room = FIRST_ROOM + ROW_ROOM * rows
     made.encoded = bytearray(room)
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import crc32c as crc32c_package
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from kafka.partitioner import murmur2 as kafka_python_murmur2
 
 from kafkabuf._records import crc32, crc32_portable, crc32c, crc32c_portable, murmur2_hash
+from kafkabuf.append._bulk import places_of
 from kafkabuf.partitioner import murmur2, partition_for_key
 
 Crc = Callable[..., int]
@@ -57,6 +59,29 @@ def test_crc_chained_over_parts_is_that_of_the_whole(ours: Crc, theirs: Crc, cut
     for begin, end in zip([0, *cuts], [*cuts, 20_000], strict=True):
         chained = ours(whole[begin:end], chained)
     assert chained == theirs(whole)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        ("text", TypeError),
+        (None, TypeError),
+        (memoryview(b"every second byte")[::2], ValueError),
+        (np.arange(4, dtype=np.int64), ValueError),
+    ],
+)
+def test_crc_of_what_is_no_row_of_bytes_is_refused(data: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="bytes-like object is required|items of 1 bytes that lie side by side"):
+        crc32c(data)
+
+
+def test_places_are_written_to_nothing_but_writable_numbers_of_32_bits() -> None:
+    segments, following = np.zeros(3, np.int32), np.zeros(1, np.int32)
+    assert places_of(segments, following).tolist() == [0, 1, 2]
+    following.flags.writeable = False
+    for bad in (following, np.zeros(1, np.int64)):
+        with pytest.raises(ValueError, match="writable items of 4 bytes"):
+            places_of(segments, bad)
 
 
 def test_crc_has_its_check_value() -> None:

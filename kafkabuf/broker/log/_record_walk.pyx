@@ -11,6 +11,8 @@ however large a record is.
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
+from kafkabuf._view cimport items_of, length_of, view_of
+
 from kafkabuf.errors import InvalidRecordError
 
 cdef enum:
@@ -27,7 +29,8 @@ cdef class RecordWalk:
 
     cdef object pieces
     # The present piece, and where the walk is in it. The bytes before the piece: `before`.
-    cdef const unsigned char[::1] piece
+    cdef object view
+    cdef const unsigned char* piece
     cdef Py_ssize_t at, size
     cdef int64_t before
     # The number of records, and of those that the walk has read.
@@ -42,7 +45,6 @@ cdef class RecordWalk:
         self.pieces = iter(pieces)
         self.count = count
         self.relative = relative
-        self.piece = b""
         self.at = self.size = self.before = self.index = 0
 
     # ---- what callers ask
@@ -181,8 +183,9 @@ cdef class RecordWalk:
         for piece in self.pieces:
             if len(piece):
                 self.before += self.size
-                self.piece = piece
-                self.at, self.size = 0, len(piece)
+                self.view = view_of(piece, 1, False)
+                self.piece = <const unsigned char*>items_of(self.view)
+                self.at, self.size = 0, length_of(self.view)
                 return True
         return False
 
