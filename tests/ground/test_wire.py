@@ -71,7 +71,7 @@ def test_crc_chained_over_parts_is_that_of_the_whole(ours: Crc, theirs: Crc, cut
     ],
 )
 def test_crc_of_what_is_no_row_of_bytes_is_refused(data: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="bytes-like object is required|items of 1 bytes that lie side by side"):
+    with pytest.raises(error, match=r"bytes-like object is required|items of 1 bytes that lie side by side"):
         crc32c(data)
 
 
@@ -79,7 +79,8 @@ def test_places_are_written_to_nothing_but_writable_numbers_of_32_bits() -> None
     segments, following = np.zeros(3, np.int32), np.zeros(1, np.int32)
     assert places_of(segments, following).tolist() == [0, 1, 2]
     following.flags.writeable = False
-    for bad in (following, np.zeros(1, np.int64)):
+    wrong: list[Any] = [following, np.zeros(1, np.int64)]
+    for bad in wrong:
         with pytest.raises(ValueError, match="writable items of 4 bytes"):
             places_of(segments, bad)
 
