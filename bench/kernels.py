@@ -177,17 +177,21 @@ def send_arrow(*, key: bool) -> Run:
     return run
 
 
-def send_formatted(make_format: Callable[[], Format]) -> Run:
-    """send_arrow with a format: eight nullable columns become the value."""
-    producer, value_format = Producer(), make_format()
+def columns() -> pa.RecordBatch:
+    """Eight nullable columns for the formats."""
     numbers = [None if number % 7 == 0 else number * number for number in range(1_000)]
-    rows = pa.record_batch({
+    return pa.record_batch({
         **{f"long{n}": pa.array(numbers, pa.int64()) for n in range(4)},
         "double": pa.array(numbers, pa.float64()),
         "text": pa.array([f"text {number}" for number in range(1_000)]),
         "time": pa.array(numbers, pa.timestamp("us", "UTC")),
         "list": pa.array([[number] * (number % 3) for number in range(1_000)]),
     })  # fmt: skip
+
+
+def send_formatted(make_format: Callable[[], Format]) -> Run:
+    """send_arrow with a format: the columns become the value."""
+    producer, value_format, rows = Producer(), make_format(), columns()
 
     def run(n: int) -> None:
         for _ in range(0, n, 1_000):
@@ -196,8 +200,24 @@ def send_formatted(make_format: Callable[[], Format]) -> Run:
     return run
 
 
+def serialize(make_format: Callable[[], Any]) -> Run:
+    """What send() calls for a dict of the columns with a format as serializer. The unit is a dict."""
+    serializer, rows = make_format().object_serializer("value"), columns().to_pylist()
+
+    def run(n: int) -> None:
+        for row in rows[:n]:
+            serializer(row)
+
+    return run
+
+
+def avro() -> Format:
+    """Avro with the schema of the columns: objects have none to derive it from."""
+    return Avro(Avro().schema_for(columns()))
+
+
 def protobuf() -> Format:
-    """A message of the rows above."""
+    """A message of the columns."""
     from google.protobuf import descriptor_pb2, timestamp_pb2
 
     field = descriptor_pb2.FieldDescriptorProto
@@ -312,6 +332,9 @@ KERNELS = {
     "send_arrow: Avro of 8 columns": Kernel(lambda: send_formatted(Avro), 5_000),
     "send_arrow: Protobuf of 8 columns": Kernel(lambda: send_formatted(protobuf), 5_000),
     "send_arrow: JSON of 8 columns": Kernel(lambda: send_formatted(Json), 5_000),
+    "serializer: a dict to Avro": Kernel(lambda: serialize(avro), 1_000),
+    "serializer: a dict to Protobuf": Kernel(lambda: serialize(protobuf), 1_000),
+    "serializer: a dict to JSON": Kernel(lambda: serialize(Json), 1_000),
     "encode: magic 2": Kernel(lambda: encode(2), 500),
     "encode: magic 1": Kernel(lambda: encode(1), 500),
     "CRC-32C, 1 KiB": Kernel(lambda: checksum(crc32c), 256),
