@@ -9,6 +9,7 @@ import base64
 import socket
 import time
 import urllib.request
+from urllib.parse import unquote
 
 from kafkabuf.config.schema_registry import Address, parse_url
 from kafkabuf.errors import ConfigError, NetworkError
@@ -30,6 +31,16 @@ def of_environment(scheme: str, host: str) -> Address | None:
             f"the environment's proxy for {scheme} (variables {scheme}_proxy and all_proxy): {error}; or name the host "
             "in no_proxy"
         ) from None
+
+
+def users_of_environment() -> list[str]:
+    """The `user:password` of each proxy that the environment names, also of those that only others can use."""
+    users = []
+    for url in urllib.request.getproxies().values():
+        user, at, _ = url.rpartition("://")[2].partition("/")[0].rpartition("@")
+        if at and ":" in user:
+            users.append(unquote(user))
+    return users
 
 
 def authorization(proxy: Address) -> dict[str, str]:

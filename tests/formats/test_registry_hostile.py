@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
+import os
+import signal
 import threading
 import time
+import traceback
 import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.timestamp_pb2 import Timestamp
 
-from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SchemaRegistryError
+from kafkabuf.errors import (
+    ClosedError,
+    ConfigError,
+    KafkaError,
+    NetworkError,
+    SchemaRegistryError,
+    SerializationError,
+)
+from kafkabuf.formats import Avro, Protobuf
 from kafkabuf.formats.registry import SchemaRegistry, confluent_bounds, confluent_client
 from kafkabuf.formats.registry.http_request import LARGEST_BODY
-from tests.formats.registry_support import RECORD, FakeRegistry, connect
+from kafkabuf.formats.registry.resolving import resolve_format
+from tests.formats.registry_support import RECORD, FakeRegistry, connect, running
 
 pytest_plugins = ["tests.formats.registry_fixtures"]
 
 MB = 2**20
 OK = b"HTTP/1.1 200 OK\r\n"
+ROW = pa.table({"a": [7]})
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
@@ -202,3 +221,158 @@ def test_secret_is_struck_in_whatever_form_a_server_repeats_it(fake: FakeRegistr
             connect(fake, client, **settings).resolve(RECORD, subject="s")
         for hidden in (secret, secret.replace("\u00a0", r"\xa0"), repr(secret)[1:-1], quote(secret, safe="")):
             assert hidden not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_secret_of_the_environments_proxy_is_struck(
+    fake: FakeRegistry, client: str, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy may repeat what it refuses, in a reason or in a body."""
+    words = b"bad s3cret/Word bWU6czNjcmV0L1dvcmQ="
+    body = json.dumps({"message": words.decode()}).encode()
+    head = b"HTTP/1.1 407 " + words + b"\r\nContent-Length: %d\r\n\r\n" % len(body)
+    fake.faults = [("raw", head + body)]
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(f"{scheme}_proxy", fake.url.replace("//", "//me:s3cret%2FWord@"))
+    registry = connect(fake, client, **{"schema.registry.url": f"{scheme}://registry.invalid:1", "max.retries": 0})
+    with pytest.raises(KafkaError, match=r"407.*bad \*+ \*+|bad \*+ \*+.*407") as caught:
+        registry.resolve(RECORD, subject="s")
+    assert "s3cret" not in repr(caught.value.__context__)
+    assert len(fake.seen) == 1
+
+
+def test_proxy_that_the_client_cannot_use_is_told_without_its_secret(
+    fake: FakeRegistry, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "gopher://me:s3cret@127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match=r"(?i)proxy") as caught:
+        connect(fake, client).resolve(RECORD, subject="s")
+    assert "s3cret" not in f"{caught.value} {caught.value.__context__!r} {caught.value.__cause__!r}"
+
+
+@pytest.mark.parametrize("status", [302, 303, 307, 308])
+def test_no_redirect_takes_the_credentials_to_another_host(fake: FakeRegistry, client: str, status: int) -> None:
+    with running(FakeRegistry()) as elsewhere:
+        location = elsewhere.url.encode() + b"/subjects?of=them"
+        fake.faults = [("raw", b"HTTP/1.1 %d No\r\nLocation: %b\r\nContent-Length: 0\r\n\r\n" % (status, location))]
+        with pytest.raises(SchemaRegistryError, match="redirects are not followed") as caught:
+            connect(fake, client, **{"basic.auth.user.info": "me:secret"}).resolve(RECORD, subject="s")
+        assert caught.value.status == status
+        assert "of=them" not in str(caught.value)
+        assert elsewhere.seen == []
+
+
+# ---- schemas that cannot be used -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{"use.schema.id": 100}, {"use.latest.version": True}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"schema": "nothing"}, {"schema": "[" * 5000}, {"schema": RECORD, "schemaType": "JSON"}],
+    ids=["no type", "depth", "kind"],
+)
+def test_schema_that_cannot_be_used_is_asked_for_again(
+    fake: FakeRegistry, client: str, settings: dict[str, Any], wrong: dict[str, Any]
+) -> None:
+    """A schema of an id serves for ever, and a wrong response must not."""
+    fake.subjects["t-value"] = [{"schema": RECORD, "id": 100, "version": 1}]
+    fake.faults = [("body", 200, json.dumps({"id": 100, "version": 1} | wrong).encode())]
+    registry = connect(fake, client, **settings)
+    with pytest.raises(SerializationError):
+        resolve_format(registry, Avro(), "t", "value", None, 60)
+    for _ in range(2):
+        assert resolve_format(registry, Avro(), "t", "value", None, 60).format.encode(ROW) == [b"\0\0\0\0\x64\x0e"]
+    assert len(fake.seen) == 2
+
+
+def test_protobuf_schema_without_the_message_is_named_and_asked_for_again(fake: FakeRegistry, client: str) -> None:
+    own = Protobuf(Timestamp)
+    other = base64.b64encode(FileDescriptorProto(name="other.proto").SerializeToString()).decode()
+    fake.subjects["t-value"] = [{"schema": own.schema, "schemaType": "PROTOBUF", "id": 100, "version": 1}]
+    fake.faults = [("body", 200, json.dumps({"schema": other, "schemaType": "PROTOBUF"}).encode())]
+    settings = {"use.schema.id": 100, "id.compatibility.strict": False}
+    registry = connect(fake, client, **settings)
+    with pytest.raises(SerializationError, match=r"the schema 100 of t-value in the registry: .* no message"):
+        resolve_format(registry, own, "t", "value", None, 60)
+    assert resolve_format(registry, own, "t", "value", None, 60).format.schema == own.schema
+
+
+# ---- forks, signals, threads -----------------------------------------------------------------------------------------
+
+
+def test_child_of_a_fork_in_a_wait_leaves_its_parents_request_alone(fake: FakeRegistry, client: str) -> None:
+    """A signal handler forks while the registry is asked, and in the child it raises through the call."""
+    fake.faults = ["silent"]
+    registry = SchemaRegistry({"schema.registry.url": fake.url, "max.retries": 0}, client=client)
+    children: list[int] = []
+
+    def fork(*_: object) -> None:
+        children.append(os.fork())
+        if children == [0]:
+            raise KeyboardInterrupt
+
+    def interrupt() -> None:
+        _wait_until(lambda: bool(fake.seen))
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, fork)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(NetworkError, match="gave no response within"):
+            registry.resolve(RECORD, subject="s", timeout=3)
+    except KeyboardInterrupt:
+        os._exit(0 if children == [0] else 1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        thread.join(10)
+    assert os.waitpid(children[0], 0)[1] == 0
+
+
+def test_interrupt_ends_a_call_and_its_thread(fake: FakeRegistry, client: str) -> None:
+    fake.faults = ["silent"]
+    registry = SchemaRegistry({"schema.registry.url": fake.url, "max.retries": 0}, client=client)
+
+    def interrupt() -> None:
+        _wait_until(lambda: bool(fake.seen))
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        registry.resolve(RECORD, subject="s", timeout=60)
+    thread.join(10)
+    _wait_for_threads()
+    assert registry.resolve(RECORD, subject="s", timeout=60).id == 100
+
+
+def test_fork_while_another_thread_waits_leaves_both_processes_a_registry(fake: FakeRegistry, client: str) -> None:
+    fake.faults = ["silent"]
+    registry = SchemaRegistry({"schema.registry.url": fake.url, "max.retries": 0}, client=client)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(registry.resolve, RECORD, subject="s", timeout=60)
+        _wait_until(lambda: bool(fake.seen))
+        child = os.fork()
+        if child == 0:
+            try:
+                assert registry.resolve(RECORD, subject="t", timeout=60).id == 100
+                registry.close()
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert not waiting.done(), "the child's close() is no close() of the parent"
+        registry.close()
+        with pytest.raises(ClosedError):
+            waiting.result(20)
+
+
+def _wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

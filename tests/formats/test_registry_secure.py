@@ -31,13 +31,15 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
         self.server = self.authority.issue("server", "IP:127.0.0.1")
+        self.expired = self.authority.issue("expired", "IP:127.0.0.1", expired=True)
         self.client = self.authority.issue("client")
         self.locked = self.authority.issue("locked", password=PASSWORD)
         self.ca = str(self.authority.certificate)
 
-    def context(self, *, client: bool = False) -> ssl.SSLContext:
+    def context(self, server: Identity | None = None, *, client: bool = False) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.server.certificate, self.server.key)
+        server = server or self.server
+        context.load_cert_chain(server.certificate, server.key)
         if client:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(self.ca)
@@ -88,6 +90,25 @@ def test_name_in_the_certificate_is_checked(secure: FakeRegistry, files: Files, 
         connect(secure, client, **{"url": url, "ssl.ca.location": files.ca, "schema.registry.url": None}).resolve(
             RECORD, subject="s"
         )
+
+
+def test_expired_certificate_is_told_with_what_helps(files: Files, client: str) -> None:
+    """Another CA does not help."""
+    with running(FakeRegistry(), files.context(files.expired)) as fake:
+        registry = connect(fake, client, **{"ssl.ca.location": files.ca, "basic.auth.user.info": "me:secret"})
+        with pytest.raises(SslAuthenticationError, match="has expired; the server needs a new certificate") as caught:
+            registry.resolve(RECORD, subject="s")
+        assert fake.url in str(caught.value)
+        assert fake.seen == []
+
+
+def test_next_url_is_asked_where_the_first_is_not_trusted(secure: FakeRegistry, files: Files, client: str) -> None:
+    with running(FakeRegistry(), files.context(files.expired)) as expired:
+        urls = {"schema.registry.url": f"{expired.url},{secure.url}"}
+        assert connect(secure, client, **urls, **{"ssl.ca.location": files.ca}).resolve(RECORD, subject="s").id == 100
+        with pytest.raises(SslAuthenticationError, match=f"{expired.url} is not.*; {secure.url} is not trusted"):
+            connect(secure, client, **urls).resolve(RECORD, subject="s")
+        assert len(secure.seen) == 1, "and no retry, which would not help"
 
 
 @pytest.mark.parametrize("which", ["client", "locked", "store"])

@@ -99,3 +99,18 @@ def test_failure_of_an_example_that_ends_after_the_deadline_is_found() -> None:
     options = ("--plant", f"{__name__}:{goes_on_after_close.__name__}", "--step-seconds", "9")
     _, failures = fuzz_api.fuzz(0.5, seed=0, options=options)
     assert [failure.reason.partition(":")[0] for failure in failures] == ["FuzzError"], failures
+
+
+def test_failure_counts_though_the_round_is_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hypothesis raises at the end of a round is the deadline's, unless an example has failed."""
+
+    def run(machine: Any, settings: object) -> None:
+        machine.failed, machine.over = failed, True
+        raise AssertionError("planted")
+
+    monkeypatch.setattr("hypothesis.stateful.run_state_machine_as_test", run)
+    failed = False
+    fuzz_api.run_round(0, time.monotonic() + 60, folder / "journal", 60)
+    failed = True
+    with pytest.raises(AssertionError, match="planted"):
+        fuzz_api.run_round(0, time.monotonic() + 60, folder / "journal", 60)

@@ -49,6 +49,12 @@ class ResponseCache:
         self._put(key, response, lifetime)
         return response
 
+    def forget(self, unusable: Callable[[Any], bool]) -> None:
+        """Forget the responses for which `unusable` is true: the next call asks again."""
+        with self._lock:
+            for key in [key for key, (response, _) in self._entries.items() if unusable(response)]:
+                del self._entries[key]
+
     def _put(self, key: Hashable, response: Any, lifetime: float) -> None:
         with self._lock:
             self._entries[key] = response, self._clock.monotonic() + lifetime

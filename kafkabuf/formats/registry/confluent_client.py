@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from kafkabuf.config.schema_registry import Address
-from kafkabuf.errors import KafkaError, NetworkError, printable
+from kafkabuf.errors import ConfigError, KafkaError, NetworkError, printable
 from kafkabuf.extras import needs
 from kafkabuf.formats.registry import http_request, rest_client
 from kafkabuf.formats.registry.closing import Closing
@@ -95,11 +95,16 @@ class ConfluentSession:
 
         def call() -> T:
             try:
-                with SchemaRegistryClient(self._conf(seconds)) as client:
-                    bounds.put_on(client)
-                    return ask(client)
-            except Exception as error:
-                explained = _explained(error, name)
+                client = SchemaRegistryClient(self._conf(seconds))
+            except Exception as error:  # such as ImportError for a proxy that needs another package
+                explained: KafkaError = ConfigError(f"{name}: {printable(f'{type(error).__name__}: {error}')}")
+            else:
+                try:
+                    with client:
+                        bounds.put_on(client)
+                        return ask(client)
+                except Exception as error:
+                    explained = _explained(error, name)
             raise explained  # outside the except: the error above may show credentials, and must not be its context
 
         return http_request.within(seconds, call, bounds.end, name, self._closing)

@@ -26,6 +26,14 @@ from kafkabuf.network.background import BackgroundCall
 LARGEST_BODY = 4 * 1024 * 1024  # a registry keeps a schema in one record; a larger JSON takes seconds to read
 _LARGEST_RESPONSE = LARGEST_BODY + 1024 * 1024  # with its status, headers, framing, and what it says before and after
 
+# What helps against a certificate that OpenSSL refuses for these reasons (X509_V_ERR, x509_vfy.h).
+_ADVICE = {
+    9: "see whether the clock of this host is right",
+    10: "the server needs a new certificate, or the clock of this host is wrong",
+    62: "give the URL with a host that the certificate names",
+    64: "give the URL with a host that the certificate names",
+}
+
 T = TypeVar("T")
 
 
@@ -76,16 +84,18 @@ def within(seconds: float, call: Callable[[], T], abandon: Callable[[], None], n
     The call runs in a thread of its own: neither a lookup of a host name nor a response in small pieces can be bounded
     otherwise. Raises NetworkError after the time, and ClosedError at `closing`.
     """
-    ended = threading.Event()
+    ended, process = threading.Event(), os.getpid()
     running = BackgroundCall(call, ended.set, "kafkabuf-schema-registry")
     try:
         with closing.waking(ended.set):
             in_time = ended.wait(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
     except BaseException:
-        abandon()
+        if os.getpid() == process:  # a signal handler may fork, and the connection is the parent's
+            abandon()
         raise
     if not in_time:
-        abandon()
+        if os.getpid() == process:
+            abandon()
         raise NetworkError(f"{name} gave no response within {seconds:.3g} s")
     return running.result()
 
@@ -165,10 +175,8 @@ def _received(connection: http.client.HTTPConnection) -> Response:
 def explained(error: Exception, name: str) -> KafkaError:
     """The error of a request without a response."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return SslAuthenticationError(
-            f"{name} is not trusted: {printable(error.verify_message)}; name the CA that signed its certificate in "
-            "ssl.ca.location"
-        )
+        advice = _ADVICE.get(error.verify_code, "name the CA that signed its certificate in ssl.ca.location")
+        return SslAuthenticationError(f"{name} is not trusted: {printable(error.verify_message)}; {advice}")
     if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
         return SslAuthenticationError(
             f"{name} refuses the TLS handshake: {error.reason}; see ssl.certificate.location and ssl.key.location"

@@ -10,7 +10,7 @@ A request goes through confluent-kafka's client where `kafkabuf[schema-registry]
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -73,7 +73,7 @@ class SchemaRegistry:
 
     Remembered: a schema by its id or guid, for ever, because a registry never gives them to another schema; the latest
     version of a subject and the registration of a schema, for `latest.cache.ttl.sec`, because a new version, or the
-    deletion of a subject, changes them and nobody says so.
+    deletion of a subject, changes them and nobody says so. A schema that cannot be used is forgotten.
     """
 
     def __init__(
@@ -160,11 +160,16 @@ class SchemaRegistry:
         deadline = self._deadline(timeout)
         used = self._used(given, choice, kind, subject, deadline)
         if used.schema.kind != kind:
+            self.forget([used.schema.text])
             raise SerializationError(f"the schema of {subject} is of the kind {used.schema.kind}, not {kind}")
         texts = self._texts(used.schema, deadline)
         if given is not None and given.text != used.schema.text and choice.strict:
             self._check_fits(given, used, texts, subject, deadline)
-        indexes = message_indexes(used.schema.text, texts) if callable(message_indexes) else message_indexes
+        try:
+            indexes = message_indexes(used.schema.text, texts) if callable(message_indexes) else message_indexes
+        except (ConfigError, SerializationError) as error:
+            self.forget([used.schema.text, *(text for _, text in texts)])
+            raise SerializationError(f"the schema {used.id} of {subject} in the registry: {error}") from error
         in_header = self.settings.schema_id_framing == FRAMINGS[1]
         if not in_header:
             prefix = framing.prefix(used.id, indexes)
@@ -172,6 +177,10 @@ class SchemaRegistry:
         guid = used.guid or self._guid(used, choice, subject, deadline)
         header = framing.header(field, guid, indexes)
         return Resolved(used.schema.text, kind, used.id, guid, b"", header, texts)
+
+    def forget(self, texts: Collection[str]) -> None:
+        """Ask again for schemas that turned out to be unusable: a wrong response must not serve for ever."""
+        self._cache.forget(lambda response: getattr(response, "schema", response).text in texts)
 
     def latest(self, subject: str, timeout: float = DEFAULT_TIMEOUT) -> Registered:
         """The latest version of a subject. Raises as resolve() does."""

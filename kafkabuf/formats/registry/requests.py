@@ -9,7 +9,14 @@ from typing import NamedTuple, Protocol, TypeVar
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.clock import Clock
 from kafkabuf.config.schema_registry import Address
-from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SchemaRegistryError, TimeoutError
+from kafkabuf.errors import (
+    ConfigError,
+    KafkaError,
+    NetworkError,
+    SchemaRegistryError,
+    SslAuthenticationError,
+    TimeoutError,
+)
 from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.confluent_client import ConfluentSession, usable
 from kafkabuf.formats.registry.rest_client import RestSession
@@ -67,10 +74,10 @@ class Requests:
             for index in self._order():
                 try:
                     response = self._ask_one(index, request, deadline, len(self._settings.schema_registry_url))
-                except (NetworkError, SchemaRegistryError) as error:
-                    if not error.retriable:
+                except (NetworkError, SslAuthenticationError, SchemaRegistryError) as error:
+                    if not error.retriable and not isinstance(error, SslAuthenticationError):
                         raise self._struck(error) from None
-                    errors.append(error)
+                    errors.append(error)  # the next URL may have another certificate
                 except KafkaError as error:
                     raise self._struck(error) from None
                 else:
@@ -78,9 +85,9 @@ class Requests:
                     return response
             pause = self._backoff.delay(failures)
             failures += 1
-            last = errors[-1]
-            last.args = ("; ".join(map(str, errors)),)
-            if failures > self._settings.max_retries:
+            last = next((error for error in errors if error.retriable), errors[-1])
+            last.args = ("; ".join(dict.fromkeys(map(str, errors))),)
+            if not last.retriable or failures > self._settings.max_retries:
                 raise self._struck(last)
             if self._left(deadline) <= pause:
                 what = self._struck(last)

@@ -53,6 +53,7 @@ def resolve_format(
     try:
         own = _with_schema(format, resolved)
     except (ConfigError, SerializationError) as error:
+        registry.forget([resolved.schema, *(text for _, text in resolved.references)])
         raise SerializationError(f"the schema {resolved.id} of {topic} in the registry: {error}") from error
     return ResolvedFormat(own, resolved.header)
 

@@ -23,6 +23,7 @@ from kafkabuf.config.schema_registry import (
 )
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import ConfigError, printable
+from kafkabuf.network import http_proxy
 
 _ALIASES = {
     "url": "schema_registry_url",
@@ -74,7 +75,7 @@ class RegistrySettings(SchemaRegistryFields):
         return self.basic_auth_user_info if self.basic_auth_user_info is not None else address.user
 
     def struck(self, text: str) -> str:
-        """Text that came from elsewhere, without any secret of the settings."""
+        """Text that came from elsewhere, without any secret of the settings and of the environment's proxies."""
         for hidden in sorted(self._secrets(), key=len, reverse=True):
             text = text.replace(hidden, HIDDEN)
         return text
@@ -83,6 +84,7 @@ class RegistrySettings(SchemaRegistryFields):
         """Every secret, and the forms in which a server has seen it or an error shows it."""
         addresses = [address for address in (*self.schema_registry_url, self.proxy) if address is not None]
         users = [user.get_secret_value() for user in (self.basic_auth_user_info, *(a.user for a in addresses)) if user]
+        users += http_proxy.users_of_environment()
         passwords = [user.partition(":")[2] for user in users]
         others = self.bearer_auth_token, self.bearer_auth_client_secret, self.ssl_key_password
         own = [each.get_secret_value() for each in others if each]
