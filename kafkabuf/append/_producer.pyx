@@ -376,12 +376,20 @@ cdef inline object send_record(
 
 cdef int check_user_objects(ProducerCore producer, object callback, object opaque) except -1:
     if callback is not None and not callable(callback):
-        raise TypeError(
-            f"callback must be callable with (metadata, error), found {type(callback).__name__}: {callback!r}")
+        raise user_object_error(callback)
     if opaque is not None and not producer.takes_opaque:
-        raise ConfigError("opaque comes back in on_acknowledged, which this producer does not have: give it "
-                          "on_acknowledged, or bind the object to a callback")
+        raise user_object_error(None)
     return 0
+
+
+# Apart from the checks, which each record with a callback passes: here the registers of their caller would be saved.
+# `callback`: the one that cannot be called; None: an opaque object is in vain.
+cdef object user_object_error(object callback):
+    if callback is not None:
+        return TypeError(
+            f"callback must be callable with (metadata, error), found {type(callback).__name__}: {callback!r}")
+    return ConfigError("opaque comes back in on_acknowledged, which this producer does not have: give it "
+                       "on_acknowledged, or bind the object to a callback")
 
 
 cdef object send_quickly(object self, PyObject** given, Py_ssize_t count, PyObject* names):
