@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from io import RawIOBase
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -14,6 +15,7 @@ import click
 from kafkabuf.append._bulk_lines import append_lines
 from kafkabuf.append.report import BulkReport
 from kafkabuf.cli.delivery import Delivery, Refusals, Source, StoppedError
+from kafkabuf.cli.input_bytes import InputBytes
 from kafkabuf.cli.input_lines import LineReader
 from kafkabuf.cli.long_input import Interrupt, Show, interruptible, progress_of
 from kafkabuf.cli.output import StoppedBySignalError, file_error, naming
@@ -161,20 +163,12 @@ def line_sender(parser: Callable[[int], Parse]) -> Send:
     """Sends the lines of an input. `parser` makes what parses lines for a topic with so many partitions."""
 
     def send(run: Run, source: Input, reading: Reading) -> None:
-        delivery, interrupt, limit = reading.delivery, reading.interrupt, run.config.max_request_size
+        delivery, limit = reading.delivery, run.config.max_request_size
         parse = parser(reading.partitions)
-        idle = lambda: interrupt.whole(lambda: delivery.settle(_ALL))  # noqa: E731
         offset, count = (0, 0) if source.state is None else (source.state.offset, source.state.count)
-        file = interrupt.cut(source.open)
-        if file is None:
-            return
-        with file:
-            if offset:
-                file.seek(offset)
-            reader = LineReader(
-                file.fileno(), limit, spill=run.refusals.spill, idle=idle, offset=offset, line=count + 1
-            )
-            for block in interrupt.watched(reader.blocks()):
+        with _opened(source, reading, offset) as opened:
+            reader = LineReader(opened, limit, spill=run.refusals.spill, line=count + 1)
+            for block in reading.interrupt.watched(reader.blocks()):
                 delivery.add(parse(block), block.end, block.first + block.line_count - 1)
                 if block.overlong:
                     delivery.add_overlong(block.first, f"it is longer than max.request.size ({limit} bytes)")
@@ -184,16 +178,16 @@ def line_sender(parser: Callable[[int], Parse]) -> Send:
 
 
 def row_sender(kind: str, columns: Columns, value_format: Avro | Json | Protobuf | None) -> Send:
-    """Sends the rows of a file."""
-    from kafkabuf.cli.input_tables import RowsAsJson, Shaper, batches, opened_file
+    """Sends the rows of an input."""
+    from kafkabuf.cli.input_tables import RowsAsJson, Shaper, rows_of
 
     shaped = Shaper(columns, raw=value_format is None)
 
     def send(run: Run, source: Input, reading: Reading) -> None:
         producer, delivery = reading.producer, reading.delivery
         done = 0 if source.state is None else source.state.count
-        with opened_file(source.file) as file:
-            for found in reading.interrupt.watched(batches(file, kind, columns)):
+        with _opened(source, reading) as opened:
+            for found in reading.interrupt.watched(rows_of(source.file, opened, kind, columns)):
                 rows = found.behind(done)
                 if run.refusals.stops:
                     rows = rows.before_refused()
@@ -203,6 +197,18 @@ def row_sender(kind: str, columns: Columns, value_format: Avro | Json | Protobuf
                     RowsAsJson(rows.batch),
                     rows.refused,
                 )
-                reading.show(0 if file.closed or not file.seekable() else file.tell(), delivery.acknowledged)
+                reading.show(rows.end, delivery.acknowledged)
 
     return send
+
+
+@contextmanager
+def _opened(source: Input, reading: Reading, offset: int = 0) -> Iterator[InputBytes]:
+    """The bytes of an input from there on: none where Ctrl-C ends the wait for a pipe's writer. While a pipe has
+    nothing, the outcomes that there are are taken."""
+    delivery, interrupt = reading.delivery, reading.interrupt
+    idle = lambda: interrupt.whole(lambda: delivery.settle(_ALL))  # noqa: E731
+    with interrupt.cut(source.open) or open(os.devnull, "rb", buffering=0) as file:
+        if offset:
+            file.seek(offset)
+        yield InputBytes(file.fileno(), idle, offset=offset)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import select
-import stat
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kafkabuf.append._bulk_lines import count_lines
-
-_CHUNK = 1 << 18
-_IDLE_MS = 200
+from kafkabuf.cli.input_bytes import CHUNK, InputBytes
 
 
 class Block(NamedTuple):
@@ -38,35 +33,27 @@ class Block(NamedTuple):
 
 
 class LineReader:
-    """Reads the lines of a descriptor, as they come. A line of more than `limit` bytes is left out.
+    """Reads the lines of an input, as they come. A line of more than `limit` bytes is left out.
 
-    `spill` gets the pieces of such a line, and a line feed at its end. `idle` is called a few times a second while a
-    pipe has nothing to read. `offset` and `line` say where to begin: the descriptor stands there.
+    `spill` gets the pieces of such a line, and a line feed at its end. The first line has the number `line`.
     """
 
     def __init__(
         self,
-        descriptor: int,
+        source: InputBytes,
         limit: int,
         *,
         spill: Callable[[bytes], object],
-        idle: Callable[[], object],
-        offset: int = 0,
         line: int = 1,
-        chunk: int = _CHUNK,
+        chunk: int = CHUNK,
     ) -> None:
         self._chunk = chunk
-        self._descriptor = descriptor
+        self._source = source
         self._limit = limit
         self._spill = spill
-        self._idle = idle
-        self._offset = offset
+        self._offset = source.offset
         self._line = line
         self._pushed = b""
-        self._poll: select.poll | None = None
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            self._poll = select.poll()
-            self._poll.register(descriptor, select.POLLIN)
 
     def blocks(self) -> Iterator[Block]:
         """The blocks up to the end of the input. A last line needs no line feed."""
@@ -116,6 +103,4 @@ class LineReader:
         if self._pushed:
             pushed, self._pushed = self._pushed, b""
             return pushed
-        while self._poll is not None and not self._poll.poll(_IDLE_MS):
-            self._idle()
-        return os.read(self._descriptor, self._chunk)
+        return self._source.some(self._chunk)

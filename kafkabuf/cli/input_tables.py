@@ -1,125 +1,87 @@
-"""Rows of CSV, Parquet and Arrow files become blocks for send_arrow(), for `kafkabuf produce`. pyarrow reads them."""
+"""Rows of CSV, Parquet and Arrow tables become blocks for send_arrow(), for `kafkabuf produce`. pyarrow reads them."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
-from kafkabuf.cli.input_records import Columns, Refused, compact
+from kafkabuf.cli.input_bytes import CHUNK, InputBytes
+from kafkabuf.cli.input_csv import csv_rows
+from kafkabuf.cli.input_records import Columns, compact
+from kafkabuf.cli.input_rows import MAX_ROWS, Rows, pieces_of
 from kafkabuf.extras import needs
 
 with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
     import pyarrow as pa
-    from pyarrow import csv, ipc, parquet
+    from pyarrow import ipc, parquet
 
-_ROWS = 16_384
-
-
-class Rows(NamedTuple):
-    """Rows of a file with their numbers, from 1, and the rows up to the last of them that do not parse."""
-
-    batch: Any
-    numbers: Sequence[int]
-    refused: Sequence[Refused] = ()
-
-    def behind(self, done: int) -> Rows:
-        """Without the rows up to this number."""
-        first = bisect_right(self.numbers, done)
-        refused = [each for each in self.refused if each.line > done]
-        return Rows(self.batch.slice(first), self.numbers[first:], refused)
-
-    def before_refused(self) -> Rows:
-        """Up to the first row that does not parse."""
-        if not self.refused:
-            return self
-        end = bisect_right(self.numbers, self.refused[0].line)
-        return Rows(self.batch.slice(0, end), self.numbers[:end], self.refused[:1])
+_MAGIC = b"ARROW1\0\0"
 
 
-def opened_file(path: str) -> Any:
-    """A file for `batches`, to be used in a `with`: one of Arrow's.
-
-    Arrow reads ahead in threads of its own, and may still do so when the command ends. A thread that reads a file of
-    Python's then asks for the GIL of an interpreter that has gone, which aborts the process.
-    """
-    return pa.OSFile(path, "rb")
-
-
-def batches(file: BinaryIO, kind: str, columns: Columns) -> Iterator[Rows]:
-    """The rows of a file, in order and in bounded number. Raises click.ClickException for a faulty file."""
+def rows_of(path: str, source: InputBytes, kind: str, columns: Columns) -> Iterator[Rows]:
+    """The rows of an input, in order and in bounded number. A `path` is opened again where the table is not read from
+    its start to its end. Raises click.ClickException for a faulty table."""
     try:
         if kind == "csv":
-            yield from _csv(file, columns)
+            # Key and value of a raw record are the text of the file: "007" stays "007".
+            yield from csv_rows(source, (columns.key, columns.value))
             return
         first = 1
-        for whole in _opened(file, kind):
-            for batch in _pieces(whole):
-                yield Rows(batch, range(first, first + batch.num_rows))
+        for whole, end in _parquet(path) if kind == "parquet" else _arrow(path, source):
+            for batch in pieces_of(whole):
+                yield Rows(batch, range(first, first + batch.num_rows), (), end)
                 first += batch.num_rows
     except pa.ArrowException as error:
         raise click.ClickException(f"the {kind} file cannot be read: {error}") from error
 
 
-def _pieces(batch: Any) -> Iterator[Any]:
-    for start in range(0, batch.num_rows, _ROWS):
-        yield batch.slice(start, _ROWS)
+def _parquet(path: str) -> Iterator[tuple[Any, int]]:
+    # Arrow reads ahead in threads of its own, and may still do so when the command ends. Of a file of Python's such a
+    # thread would ask for the GIL of an interpreter that has gone, which aborts the process.
+    with pa.OSFile(path, "rb") as file:
+        for batch in parquet.ParquetFile(file).iter_batches(batch_size=MAX_ROWS):
+            yield batch, file.tell()
 
 
-def _csv(file: BinaryIO, columns: Columns) -> Iterator[Rows]:
-    faulty: deque[Refused] = deque()
-    reader = _opened_csv(file, columns, faulty.append)
-    for field in reader.schema:
-        if pa.types.is_binary(field.type):
-            raise click.ClickException(f"the column {field.name!r} is not UTF-8: iconv -f latin1 -t utf-8 converts it")
-    next_row = 1
-    for whole in reader:
-        for batch in _pieces(whole):
-            numbers: list[int] = []
-            refused: list[Refused] = []
-            # The parser has left out faulty rows of this batch, and perhaps of later ones.
-            while len(numbers) < batch.num_rows:
-                if faulty and faulty[0].line == next_row:
-                    refused.append(faulty.popleft())
-                else:
-                    numbers.append(next_row)
-                next_row += 1
-            yield Rows(batch, numbers, refused)
-    if faulty:
-        yield Rows(pa.RecordBatch.from_pylist([], reader.schema), [], [*faulty])
+def _arrow(path: str, source: InputBytes) -> Iterator[tuple[Any, int]]:
+    """The batches of a file, or of streams one behind another. From a pipe a file is read as the stream that it has
+    between its magic and its footer."""
+    while head := source.whole(len(_MAGIC)):
+        is_file = head == _MAGIC
+        if is_file and source.is_file:
+            yield from _arrow_file(path)
+            return
+        with ipc.open_stream(pa.PythonFile(_Stream(source, b"" if is_file else head), mode="r")) as reader:
+            for batch in reader:
+                yield batch, source.offset
+        while is_file and source.some(CHUNK):
+            pass  # the footer says where the batches are: they have been read
 
 
-def _opened_csv(file: BinaryIO, columns: Columns, refuse: Callable[[Refused], object]) -> Any:
-    # Key and value of a raw record are the text of the file: "007" stays "007".
-    texts = dict.fromkeys((name for name in (columns.key, columns.value) if name is not None), pa.string())
-
-    def leave_out(row: csv.InvalidRow) -> str:
-        reason = f"it has {row.actual_columns} columns, the header has {row.expected_columns}"
-        # The header is number 1.
-        refuse(Refused(row.number - 1, row.text.encode(), reason))
-        return "skip"
-
-    return csv.open_csv(
-        file,
-        # Rows have numbers without threads only.
-        read_options=csv.ReadOptions(use_threads=False),
-        parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=leave_out),
-        convert_options=csv.ConvertOptions(column_types=texts),
-    )
+def _arrow_file(path: str) -> Iterator[tuple[Any, int]]:
+    with pa.OSFile(path, "rb") as file:
+        reader = ipc.open_file(file)
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number), file.tell()
 
 
-def _opened(file: BinaryIO, kind: str) -> Any:
-    if kind == "parquet":
-        return parquet.ParquetFile(file).iter_batches(batch_size=_ROWS)
-    is_file = file.read(6) == b"ARROW1"
-    file.seek(0)
-    if not is_file:
-        return ipc.open_stream(file)
-    reader = ipc.open_file(file)
-    return (reader.get_batch(number) for number in range(reader.num_record_batches))
+class _Stream:
+    """What pyarrow reads in the thread that asks for a batch."""
+
+    closed = False
+
+    def __init__(self, source: InputBytes, head: bytes) -> None:
+        self._source = source
+        self._head = head
+
+    def read(self, nbytes: int) -> bytes:
+        head, self._head = self._head[:nbytes], self._head[nbytes:]
+        return head + self._source.whole(nbytes - len(head))
+
+    def close(self) -> None:
+        """The input stays open."""
 
 
 class Shaper:

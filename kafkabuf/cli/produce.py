@@ -43,7 +43,7 @@ _COLUMNS = ("key", "headers", "timestamp", "partition", "value")
     "--format",
     "input_format",
     type=click.Choice(["lines", "jsonl", *_TABLES]),
-    help="Default: by the suffix of the FILES, else lines. csv, parquet and arrow need a FILE and pyarrow.",
+    help="Default: by the suffix of the FILES, else lines. csv, parquet and arrow need pyarrow; parquet needs a FILE.",
 )
 @click.option("--key-separator", metavar="SEP", help="lines: what stands between key and value, such as : or \\t.")
 @click.option("--key", metavar="COL", help="The column for the record's key.")
@@ -168,11 +168,16 @@ def _check_files(files: Sequence[str], kind: str, resume: bool, resume_file: Pat
         raise click.UsageError("--resume needs a FILE")
     if len(files) > 1 and resume_file is not None:
         raise click.UsageError("--resume-file is for one FILE: with several, --resume keeps a state beside each")
-    needs = f"{kind} needs a FILE" if kind in _TABLES else "--resume needs a FILE that can be read again"
-    for file in files if kind in _TABLES or resume or resume_file else ():
+    again = resume or resume_file is not None
+    needs = (
+        "--resume needs a FILE that can be read again"
+        if again
+        else "parquet, whose directory is at its end, needs a FILE"
+    )
+    for file in files if again or kind == "parquet" else ():
         if not os.path.isfile(file):
             raise click.UsageError(f"{needs}: {file} is a pipe or a device")
-    for file in files if kind not in _TABLES else ():
+    for file in files if kind not in _BINARY_TABLES.values() else ():
         _check_text(file, kind)
 
 

@@ -157,9 +157,12 @@ class Run:
                 process = subprocess.Popen(self._command(), stderr=errors)
                 try:
                     killed = len(self.settled) < kills and self._kill(process)
-                    status = process.wait(_WAIT)
+                    # Each second a state is saved: how long the whole input takes, the machine decides.
+                    while not killed and _lives(process, 0.01):
+                        self._await_state(process)
                 finally:
                     process.kill()
+                    status = process.wait(_WAIT)
             if not killed:
                 assert status == 0, (self.folder / "errors").read_text()
                 return

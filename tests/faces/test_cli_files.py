@@ -7,17 +7,13 @@ import csv
 import gzip
 import json
 import lzma
-import os
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.cli import main
-from kafkabuf.cli.input_records import Columns
-from kafkabuf.cli.input_tables import batches, opened_file
 
 pytest_plugins = ["tests.faces.cli_fixtures"]
 
@@ -168,15 +164,6 @@ def test_file_without_lines_is_refused_with_the_way_to_send_it(
     assert values(cluster, topic) == []
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
-def test_pipe_is_no_file_of_a_table(cluster: EmbeddedCluster, topic: str, tmp_path: Path, kind: str) -> None:
-    """Arrow cannot be interrupted while it waits for a pipe."""
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    result = produce(cluster, topic, path, "--format", kind)
-    assert (result.exit_code, f"{kind} needs a FILE: {path} is a pipe" in " ".join(result.output.split())) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -195,13 +182,3 @@ def test_line_that_only_python_takes_for_json_is_faulty(
     assert result.exit_code == 0
     assert f"line 1 is left out: {reason}" in " ".join(result.output.split())
     assert values(cluster, topic) == [b'{"id":1}']
-
-
-def test_arrow_reads_a_file_of_rows_without_the_interpreter(tmp_path: Path) -> None:
-    """Else a thread of Arrow's that reads ahead aborts a command that ends."""
-    path = tmp_path / "rows.csv"
-    path.write_bytes(b"a\n1\n2\n")
-    with opened_file(str(path)) as file:
-        assert isinstance(file, pa.NativeFile)
-        (rows,) = batches(file, "csv", Columns())
-        assert rows.batch.to_pydict() == {"a": [1, 2]}

@@ -23,6 +23,7 @@ from pyarrow import csv, ipc, parquet
 
 from kafkabuf.broker import ConsumerRecord, EmbeddedCluster
 from kafkabuf.cli import main
+from kafkabuf.cli.input_bytes import InputBytes
 from kafkabuf.cli.input_lines import LineReader
 from kafkabuf.cli.input_records import as_timestamp
 from kafkabuf.cli.resume import Resume
@@ -125,7 +126,7 @@ def test_reader_gives_every_line_its_number_and_offset(tmp_path: Path, size: int
     content = b"".join(b"%d" % n * (n % 90) + b"\n" for n in range(9000)) + b"end"
     path = written(tmp_path / "in", content)
     with open(path, "rb") as file:
-        blocks = list(LineReader(file.fileno(), 500, spill=fail, idle=fail, chunk=size).blocks())
+        blocks = list(LineReader(InputBytes(file.fileno(), fail), 500, spill=fail, chunk=size).blocks())
     assert [line for block in blocks for line in block.lines] == content.split(b"\n")
     numbers = [block.first + place for block in blocks for place in range(len(block.lines))]
     assert numbers == list(range(1, 9002))
@@ -137,7 +138,7 @@ def test_overlong_line_is_left_out_whole_and_the_reading_goes_on_behind_it(tmp_p
     content = b"one\n" + b"x" * MIB + b"\ntwo\nthree\n"
     spilt = io.BytesIO()
     with open(written(tmp_path / "in", content), "rb") as file:
-        blocks = list(LineReader(file.fileno(), 1000, spill=spilt.write, idle=fail).blocks())
+        blocks = list(LineReader(InputBytes(file.fileno(), fail), 1000, spill=spilt.write).blocks())
     assert [(line, block.first + n) for block in blocks for n, line in enumerate(block.lines)] == [
         (b"one", 1),
         (b"two", 3),
