@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -380,6 +381,23 @@ def test_topic_name_never_leads_out_of_the_folder(tmp_path: Path, name: str) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     assert [path.name for path in (tmp_path / "data").iterdir()] == [".lock"]
     manager.close()
+
+
+def test_flushed_journal_cannot_give_way_to_its_former_file(tmp_path: Path) -> None:
+    """A power cut takes back a renamed file whose folder was not flushed."""
+    (journal := Journal(tmp_path / "journal")).open()
+    flushed: list[bool] = []
+    with mock.patch("os.fsync", lambda descriptor: flushed.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))):
+        journal.flush()
+        assert flushed == [False, True]
+        journal.flush()
+        assert flushed == [False, True, False]
+        for number in range(2500):  # so many that the journal writes the file anew
+            journal.put(("n",), number)
+        flushed.clear()
+        journal.flush()
+        assert flushed == [False, True]
+    journal.close()
 
 
 def test_journal_loses_only_the_change_of_a_torn_line(tmp_path: Path) -> None:

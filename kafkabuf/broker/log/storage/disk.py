@@ -107,27 +107,20 @@ def write_all(descriptor: int, data: bytes | bytearray) -> None:
         written += os.write(descriptor, memoryview(data)[written:])
 
 
-def write_whole(path: Path, data: bytes, *, sync: bool = False) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Replaces the content of `path`. After a crash, `path` has its former content or all of `data`."""
-    os.close(replace_file(path, data, sync=sync))
-
-
-def replace_file(path: Path, data: bytes, *, sync: bool = False) -> int:
-    """`write_whole` that returns the open file, to append to."""
     part = path.with_name(path.name + ".tmp")
     descriptor = create_file(part)
     try:
         with on_disk("write", path):
             write_all(descriptor, data)
-            if sync:
-                os.fsync(descriptor)
             part.replace(path)
     except BaseException:
-        os.close(descriptor)
         with suppress(OSError):
             part.unlink()
         raise
-    return descriptor
+    finally:
+        os.close(descriptor)
 
 
 def append_whole(path: Path, data: bytes, size: int | None = None) -> None:

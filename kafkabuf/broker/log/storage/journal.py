@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kafkabuf.broker.log.storage.disk import create_file, on_disk, read_file, replace_file, sync_path, write_all
+from kafkabuf.broker.log.storage.disk import create_file, on_disk, read_file, sync_path, write_all
 from kafkabuf.errors import KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
@@ -91,6 +91,8 @@ class Journal:
         self._file: int | None = None
         # The bytes of whole lines in the file.
         self._size = 0
+        # The file was written anew, and a power cut may bring the former file back: the folder was not flushed since.
+        self._renamed = False
 
     def open(self) -> None:
         """Reads the file. Raises KafkaStorageError if the disk refuses, or the file is not a journal of this
@@ -171,7 +173,7 @@ class Journal:
         """Goes on with a file that was written anew."""
         self._new = None
         self.close()
-        self._file, self._size, self._lines = file, size, lines
+        self._file, self._size, self._lines, self._renamed = file, size, lines, True
         self._most_lines = 2 * len(self._values) + _MIN_OUTDATED
 
     def _give_up(self) -> None:
@@ -181,8 +183,16 @@ class Journal:
 
     def _rewrite(self) -> None:
         assert self.path is not None
-        data = _HEAD + b"".join(_encode(key, value) for key, value in self._values.items())
-        self._use(replace_file(self.path, data, sync=True), len(data), len(self._values))
+        with on_disk("write", self.path):
+            self._new = new = _NewFile(self.path, self._values)
+            try:
+                while not new.go_on():
+                    pass
+                new.take_place()
+            except BaseException:
+                self._give_up()
+                raise
+        self._use(new.descriptor, new.size, new.lines)
 
     def close(self) -> None:
         self._give_up()
@@ -193,6 +203,9 @@ class Journal:
     def flush(self) -> None:
         if self.path is not None and self._file is not None:
             sync_path(self.path)
+            if self._renamed:
+                sync_path(self.path.parent.resolve())  # the data folder may be a link
+                self._renamed = False
 
 
 def _encode(key: Key, value: Any) -> bytes:
