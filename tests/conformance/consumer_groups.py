@@ -150,6 +150,29 @@ def keeps_static_members(talk: Conversation, version: int) -> None:
 
 
 @step(m.CONSUMER_GROUP_HEARTBEAT)
+def refuses_members_that_come_back_without_their_answers(talk: Conversation, version: int) -> None:
+    """A member that waits for partitions may miss one answer, and come back with epoch 0, but not two (KAFKA-19233). A
+    static member may not miss any."""
+    group = talk.own("cl")
+    values: dict[str, Any] = {"subscribed_topic_names": [talk.topic], "server_assignor": "range", **_JOINING}
+
+    def beat(label: str, epoch: int, name: str, **more: Any) -> Any:
+        return talk.ask(f"lost, {label}", group_id=group, member_id=f"{group}-{name}", member_epoch=epoch, **more)
+
+    beat("the owner of all", 0, "one", **values)
+    for time in ("first", "second", "third"):
+        beat(f"joins for the {time} time", 0, "two", **values)
+    beat("goes on with its epoch", 2, "two")
+    beat("a static member", 0, "three", instance_id="i", **values)
+    beat("a static member comes back", 0, "three", instance_id="i", **values)
+    beat("a static member goes on with its epoch", 3, "three", instance_id="i")
+    beat("the static member leaves for a while", -2, "three", instance_id="i")
+    beat("the static member comes back after that", 0, "three", instance_id="i", **values)
+    for name, instance in (("three", "i"), ("two", None), ("one", None)):
+        beat(f"{name} leaves", -1, name, instance_id=instance)
+
+
+@step(m.CONSUMER_GROUP_HEARTBEAT)
 def reads_topics_that_match(talk: Conversation, version: int) -> None:
     if version < 1:
         return
