@@ -11,11 +11,13 @@ cdef extern from *:
         return -1;
     }
 
-    /* kafkabuf's own code calls the slot tp_new directly. A call of the type reaches tp_init, which refuses. Python
-       looks `type.__new__(type)` up in tp_dict: without the entry it finds object.__new__, which refuses too. */
+    /* kafkabuf's own code calls the slot tp_new directly. A call of the type reaches tp_init, which refuses; Cython's
+       tp_vectorcall would go around it. Python looks `type.__new__(type)` up in tp_dict: without the entry it finds
+       object.__new__, which refuses too. */
     static int kb_seal(PyObject *object) {
         PyTypeObject *type = (PyTypeObject *)object;
         if (type->tp_init == PyBaseObject_Type.tp_init) type->tp_init = kb_refuse_init;
+        type->tp_vectorcall = NULL;
         if (PyDict_DelItemString(type->tp_dict, "__new__") < 0) return -1;
         PyType_Modified(type);
         return 0;

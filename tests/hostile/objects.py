@@ -9,6 +9,7 @@ import contextlib
 import gc
 import importlib
 import itertools
+import operator
 import os
 import pkgutil
 import signal
@@ -40,12 +41,15 @@ def types_of(modules: list[ModuleType]) -> list[type]:
 
 
 def odd_instances(kind: type) -> Iterator[Any]:
-    """Objects made by `__new__`, by a call, and of a subclass without `__init__`, each with the fewest arguments."""
+    """Objects made by `__new__`, by a call, and of a subclass without `__init__`, each with the fewest arguments.
+
+    A call goes to the slot tp_vectorcall, where the type has one, and `type.__call__` to tp_new and tp_init.
+    """
     kinds = [kind]
     with contextlib.suppress(TypeError):  # it may be final
         kinds.append(type("Forgetful", (kind,), {"__init__": lambda self, *_: None}))
     for made in kinds:
-        for make in (made.__new__, type.__call__):
+        for make in (made.__new__, type.__call__, operator.call):
             for count in range(MOST_ARGUMENTS):
                 with contextlib.suppress(Exception):
                     yield make(made, *[None] * count)

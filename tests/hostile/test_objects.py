@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kafkabuf._aio_futures import AIORecordFuture
 from kafkabuf.append._bulk import Segment
 from kafkabuf.batches._batch import Batch, RecordFuture
 from rigs.producer import Rig
@@ -35,10 +36,17 @@ def test_methods_refuse_a_self_of_another_type() -> None:
     assert tried > 100
 
 
-@pytest.mark.parametrize("kind", [Batch, RecordFuture, Segment])
+SEALED = [kind for kind in types_of(extensions()) if "__new__" not in vars(kind)]
+
+
+@pytest.mark.parametrize("kind", SEALED, ids=lambda kind: kind.__name__)
 def test_sealed_types_cannot_be_constructed(kind: Any) -> None:
-    for make in (lambda: kind.__new__(kind), lambda: object.__new__(kind), lambda: copy.copy(Rig().send())):
+    for make in (kind, lambda: kind.__new__(kind), lambda: object.__new__(kind), lambda: copy.copy(Rig().send())):
         with pytest.raises(TypeError):
             make()
     with pytest.raises(TypeError):
         pickle.dumps(Rig().send())
+
+
+def test_types_of_futures_and_batches_are_sealed() -> None:
+    assert {AIORecordFuture, Batch, RecordFuture, Segment} <= set(SEALED)
