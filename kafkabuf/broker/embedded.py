@@ -164,7 +164,8 @@ class EmbeddedCluster(
     def _start_thread(self) -> Cluster:
         schemas.load_early()
         apis.load()
-        loop = asyncio.new_event_loop()
+        # Not the loop of the program's policy: the transports of uvloop are not those of asyncio.
+        loop = asyncio.SelectorEventLoop()
         try:
             cluster = Cluster(self._config, self._clock, loop)
         except BaseException:

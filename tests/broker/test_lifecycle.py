@@ -121,3 +121,14 @@ def test_function_in_the_clusters_thread_cannot_call_the_cluster(kafkabuf_broker
 
 def _calling(call: Callable[[], object]) -> Callable[[object], bool]:
     return lambda request: bool(call())
+
+
+def test_cluster_has_a_loop_of_asyncio_whatever_the_programs_policy_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvloop's transports are not those of asyncio, and uvloop sets a policy for the whole program."""
+
+    def new_event_loop() -> asyncio.AbstractEventLoop:
+        raise AssertionError("the cluster asked the program's policy for a loop")
+
+    monkeypatch.setattr(asyncio, "new_event_loop", new_event_loop)
+    with EmbeddedCluster() as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        assert producer.send("t", b"v").result(10).offset == 0
