@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Each = TypeVar("Each")
 Show = Callable[[int, int], None]
@@ -68,18 +68,19 @@ def interruptible(*, at_once: bool = False) -> Iterator[Interrupt]:
 
 
 @contextmanager
-def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP call the handler, unless the command was started to ignore them, as by nohup."""
-    before = {}
+def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[dict[int, Any]]:
+    """Ctrl-C, SIGTERM and SIGHUP call the handler, unless the command was started to ignore them, as by nohup. Gives
+    what they called before."""
+    before: dict[int, Any] = {}
     try:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     before[number] = signal.signal(number, handler)
-        yield
+        yield before
     finally:
-        for number, found in before.items():
-            signal.signal(number, found)
+        for handled_number, found in before.items():
+            signal.signal(handled_number, found)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -20,7 +21,7 @@ from kafkabuf.cli.connection import (
     servers_of,
 )
 from kafkabuf.cli.long_input import interruptible
-from kafkabuf.cli.output import StoppedBySignalError, safe_output
+from kafkabuf.cli.output import StoppedBySignalError, naming, safe_output
 
 if TYPE_CHECKING:
     from kafkabuf.cli.perf_load import Load, Result, Window
@@ -104,8 +105,7 @@ def perf(
         raise click.UsageError("give --record-size or --payload-file, not both")
     if transaction_size and clients:
         raise click.UsageError("--transaction-size compares with no other client: leave --compare out")
-    if plot is not None:
-        _require_matplotlib()
+    _check_outputs(json_file, plot)
     values = [os.urandom(100 if record_size is None else record_size).translate(_LETTERS)]
     if payload_file is not None:
         values = payload_file.read_bytes().splitlines()
@@ -115,7 +115,11 @@ def perf(
     load = Load(topic, values, num_records, throughput, transaction_size or 0)
     servers = servers_of(config)
     with errors_explained(servers), safe_output(), interruptible(at_once=True) as interrupt:
-        results = list(_results((*dict.fromkeys(clients), "kafkabuf"), config, load))
+        results = []
+        for result in _results((*dict.fromkeys(clients), "kafkabuf"), config, load):
+            # At once: the next client may fail.
+            click.echo(_line(result), err=_is_stdout(json_file))
+            results.append(result)
         _report(results, json_file, plot)
     if results[-1].interrupted:
         raise StoppedBySignalError("interrupted", interrupt.number)
@@ -166,10 +170,7 @@ def _live(client: str) -> Callable[[Window], None]:
 
 
 def _report(results: Sequence[Result], json_file: Path | None, plot: Path | None) -> None:
-    lines = [_line(result) for result in results]
-    to_stdout = json_file is not None and str(json_file) == "-"
-    for line in lines:
-        click.echo(line, err=to_stdout)
+    to_stdout = _is_stdout(json_file)
     own = results[-1]
     for peer in results[:-1] if own.client == "kafkabuf" else []:
         click.echo(f"kafkabuf has {own.rate / max(peer.rate, 1e-9):.2f} times the rate of {peer.client}", err=to_stdout)
@@ -178,9 +179,15 @@ def _report(results: Sequence[Result], json_file: Path | None, plot: Path | None
         if to_stdout:
             click.echo(text)
         else:
-            json_file.write_text(text + "\n")
+            with naming(str(json_file)):
+                json_file.write_text(text + "\n")
     if plot is not None:
-        _draw(results, plot)
+        with naming(str(plot)):
+            _draw(results, plot)
+
+
+def _is_stdout(json_file: Path | None) -> bool:
+    return json_file is not None and str(json_file) == "-"
 
 
 def _line(result: Result) -> str:
@@ -209,11 +216,23 @@ def _as_json(result: Result) -> dict[str, object]:
     }
 
 
-def _require_matplotlib() -> None:
-    import importlib.util
-
+def _check_outputs(json_file: Path | None, plot: Path | None) -> None:
+    """Before the load: what it measured would be lost."""
+    for option, path in (("--json", json_file), ("--plot", plot)):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise click.UsageError(f"{option} {path}: there is no folder {path.parent}")
+    if plot is None:
+        return
     if importlib.util.find_spec("matplotlib") is None:
         raise click.UsageError("--plot needs the package matplotlib: pip install matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    if _kind_of(plot) not in (known := FigureCanvasAgg.get_supported_filetypes()):
+        raise click.UsageError(f"--plot {plot}: {_kind_of(plot)} is none of {', '.join(sorted(known))}")
+
+
+def _kind_of(plot: Path) -> str:
+    return plot.suffix[1:].lower() or "png"
 
 
 def _draw(results: Sequence[Result], path: Path) -> None:
@@ -230,11 +249,17 @@ def _draw(results: Sequence[Result], path: Path) -> None:
         for window in result.windows:
             passed += window.seconds
             moments.append(passed)
-        rates.plot(moments, [window.records / window.seconds for window in result.windows], label=result.client)
-        times.plot(moments, [summary(w.latencies).get("p99", 0.0) * 1e3 for w in result.windows], label=result.client)
+        passing = [window.records / window.seconds for window in result.windows]
+        waiting = [summary(window.latencies).get("p99", 0.0) * 1e3 for window in result.windows]
+        # A run of one second has one point: a line would not show it.
+        rates.plot(moments, passing, marker=".", label=result.client)
+        times.plot(moments, waiting, marker=".", label=result.client)
     rates.set_ylabel("records/s")
     times.set_ylabel("p99, ms")
     times.set_xlabel("seconds")
+    for axes in (rates, times):
+        axes.set_ylim(bottom=0)
+    times.set_xlim(left=0)
     rates.legend()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, format=_kind_of(path), dpi=120)
     pyplot.close(figure)

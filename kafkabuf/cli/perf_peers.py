@@ -1,7 +1,7 @@
 """The same load through other clients, for `kafkabuf perf --compare`.
 
-Each client gets the same acks, batch.size, linger.ms, compression and memory, and tells of each record what became of
-it in the cheapest way that it has.
+Each client gets the same acks, batch.size, linger.ms, compression, time-outs and memory, and tells of each record what
+became of it in the cheapest way that it has.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.cli.connection import servers_of
+from kafkabuf.cli.long_input import handled
 from kafkabuf.cli.perf_load import Load, Result, Sending, Tally
 from kafkabuf.errors import ConfigError, KafkaError
 
@@ -75,6 +77,7 @@ class _Confluent(_Peer):
                 "queue.buffering.max.kbytes": max(config.buffer_memory >> 10, 1),
                 "queue.buffering.max.messages": 10_000_000,
                 "enable.idempotence": config.enable_idempotence,
+                "message.timeout.ms": config.delivery_timeout_ms,
             }
         )
 
@@ -113,6 +116,9 @@ class _KafkaPython(_Peer):
             linger_ms=config.linger_ms,
             compression_type=None if compression == "none" else compression,
             enable_idempotence=config.enable_idempotence,
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            request_timeout_ms=config.request_timeout_ms,
+            max_block_ms=config.max_block_ms,
         )
 
     def send(self, values: Sequence[bytes], sent: float) -> None:
@@ -138,7 +144,9 @@ class _AIOKafka(_Peer):
         self._aiokafka = _import("aiokafka", "aiokafka")
         self._topic, self._tally = load.topic, tally
         self._loop = asyncio.new_event_loop()
-        self._run = self._loop.run_until_complete
+        self._task: asyncio.Task[Any] | None = None
+        self._signal = 0
+        self.handlers: dict[int, Any] = {}
         self._producer = self._run(self._opened(config))
 
     async def _opened(self, config: ProducerConfig) -> Any:
@@ -150,6 +158,7 @@ class _AIOKafka(_Peer):
             linger_ms=config.linger_ms,
             compression_type=None if compression == "none" else compression,
             enable_idempotence=config.enable_idempotence,
+            request_timeout_ms=config.request_timeout_ms,
         )
         try:
             await producer.start()
@@ -157,6 +166,30 @@ class _AIOKafka(_Peer):
             await producer.stop()
             raise
         return producer
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """What a handler raises in the loop would end whichever of aiokafka's tasks is at work: ours is cancelled, and
+        the handler called behind the loop."""
+        if self._task is None:
+            self.handlers[number](number, frame)
+        else:
+            self._signal = number
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        self._task = self._loop.create_task(work)
+        result = None
+        try:
+            result = self._loop.run_until_complete(self._task)
+        except asyncio.CancelledError:
+            if not self._signal:
+                raise
+        finally:
+            self._task = None
+        if number := self._signal:
+            self._signal = 0
+            self.handlers[number](number, None)
+        return result
 
     def send(self, values: Sequence[bytes], sent: float) -> None:
         self._run(self._send(values, sent))
@@ -193,7 +226,7 @@ def _confluent(config: ProducerConfig, load: Load, tally: Tally) -> Iterator[Sen
 
 @contextmanager
 def _aiokafka(config: ProducerConfig, load: Load, tally: Tally) -> Iterator[Sending]:
-    with closing(_AIOKafka(config, load, tally)) as sending:
+    with closing(_AIOKafka(config, load, tally)) as sending, handled(sending.on_signal) as sending.handlers:
         yield sending
 
 
@@ -261,6 +294,9 @@ def _java_arguments(config: ProducerConfig, load: Load, payload: str) -> list[st
         "compression.type": config.compression_type,
         "buffer.memory": config.buffer_memory,
         "enable.idempotence": str(config.enable_idempotence).lower(),
+        "delivery.timeout.ms": config.delivery_timeout_ms,
+        "request.timeout.ms": config.request_timeout_ms,
+        "max.block.ms": config.max_block_ms,
     }
     settings = [f"{name}={value}" for name, value in properties.items()]
     amount = ["--num-records", str(load.records), "--throughput", str(load.throughput or -1)]

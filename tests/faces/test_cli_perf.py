@@ -155,12 +155,50 @@ def test_plot_without_matplotlib_is_refused_before_the_run(
     assert cluster.end_offset(topic, 0) == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--plot", "out.odd"], "odd is none of"),
+        (["--plot", "missing/out.png"], "there is no folder missing"),
+        (["--json", "missing/out.json"], "there is no folder missing"),
+    ],
+)
+def test_output_that_cannot_be_written_is_refused_before_the_run(
+    cluster: EmbeddedCluster, topic: str, arguments: list[str], said: str
+) -> None:
+    result = perf(cluster, topic, "-n", "100", *arguments)
+    assert (result.exit_code, said in result.output) == (2, True), result.output
+    assert cluster.end_offset(topic, 0) == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_full_disk_is_named_with_its_file_behind_the_figures(cluster: EmbeddedCluster, topic: str, option: str) -> None:
+    result = perf(cluster, topic, "-n", "100", option, "/dev/full")
+    assert result.exit_code == 1
+    assert "kafkabuf: 100 records sent" in result.output
+    assert "Error: /dev/full cannot be read or written: No space left on device" in result.output
+
+
+def test_figures_of_one_client_are_printed_before_the_next_fails(
+    cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise NetworkError("gone")
+
+    monkeypatch.setattr("kafkabuf.cli.perf_load.own_sending", fail)
+    result = perf(cluster, topic, "-n", "100", "--compare", "confluent")
+    assert (result.exit_code, "confluent: 100 records sent" in result.output) == (1, True), result.output
+
+
+@pytest.mark.parametrize("client", ["kafkabuf", "aiokafka", "confluent", "kafka-python"])
 def test_ctrl_c_ends_the_load_and_what_was_sent_is_counted(
-    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, client: str
 ) -> None:
     out = tmp_path / "out.json"
     command = [sys.executable, "-m", "kafkabuf", "perf", topic, "-b", cluster.bootstrap_servers]
     command += ["--throughput", "100", "-n", "100000", "--json", str(out)]
+    command += ["--compare", client] if client != "kafkabuf" else []
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert "records/s" in process.stderr.readline()
@@ -168,9 +206,31 @@ def test_ctrl_c_ends_the_load_and_what_was_sent_is_counted(
         _, told = process.communicate(timeout=60)
     assert process.returncode == 130
     assert told.splitlines()[-1] == "Error: interrupted"
-    found = figures(out)["kafkabuf"]
+    assert "Traceback" not in told
+    found = figures(out)[client]
     assert found["failed"] == 0
     assert found["records"] == cluster.end_offset(topic, 0) - 1
+
+
+@pytest.mark.parametrize("client", ["kafkabuf", "confluent", "kafka-python"])
+def test_load_whose_broker_has_gone_ends_with_its_time_outs(client: str) -> None:
+    """aiokafka has no such time-out: it waits for its broker."""
+    with EmbeddedCluster() as cluster:
+        command = [sys.executable, "-m", "kafkabuf", "perf", "t", "-b", cluster.bootstrap_servers, "-n", "1000"]
+        command += ["--throughput", "200", *(["--compare", client] if client != "kafkabuf" else [])]
+        for name in ("delivery.timeout.ms=3000", "request.timeout.ms=2000", "max.block.ms=2000"):
+            command += ["-X", name]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        assert "records/s" in process.stderr.readline()
+    try:
+        out, told = process.communicate(timeout=90)
+    finally:
+        process.kill()
+    assert (process.returncode, "Traceback" in told) == (1, False), told
+    assert f"{client}: " in told
+    assert "Error: " in told
+    assert out.startswith(f"{client}: ") or client != "kafkabuf"
 
 
 def test_settings_of_the_file_are_used(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
