@@ -41,7 +41,9 @@ def _parquet(path: str) -> Iterator[tuple[Any, int]]:
     # Arrow reads ahead in threads of its own, and may still do so when the command ends. Of a file of Python's such a
     # thread would ask for the GIL of an interpreter that has gone, which aborts the process.
     with pa.OSFile(path, "rb") as file:
-        for batch in parquet.ParquetFile(file).iter_batches(batch_size=MAX_ROWS):
+        # By default Arrow keeps all that it has read until the end of the file, and reads a row group at once.
+        table = parquet.ParquetFile(file, pre_buffer=False, buffer_size=CHUNK)
+        for batch in table.iter_batches(batch_size=MAX_ROWS):
             yield batch, file.tell()
 
 

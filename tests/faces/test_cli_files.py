@@ -9,11 +9,15 @@ import json
 import lzma
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from pyarrow import parquet
 
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.cli import main
+from kafkabuf.cli import input_tables, main
+from kafkabuf.cli.input_bytes import InputBytes
+from kafkabuf.cli.input_records import Columns
 
 pytest_plugins = ["tests.faces.cli_fixtures"]
 
@@ -182,3 +186,18 @@ def test_line_that_only_python_takes_for_json_is_faulty(
     assert result.exit_code == 0
     assert f"line 1 is left out: {reason}" in " ".join(result.output.split())
     assert values(cluster, topic) == [b'{"id":1}']
+
+
+def test_parquet_takes_no_more_memory_with_more_row_groups(tmp_path: Path) -> None:
+    group = pa.table({"id": pa.array(range(20_000)), "value": [f"{number:0100d}" for number in range(20_000)]})
+    path = tmp_path / "in.parquet"
+    with parquet.ParquetWriter(path, group.schema, compression="none", use_dictionary=False) as writer:
+        for _ in range(20):
+            writer.write_table(group)
+    before, most, rows = pa.total_allocated_bytes(), 0, 0
+    with path.open("rb") as file:
+        source = InputBytes(file.fileno(), lambda: None)
+        for found in input_tables.rows_of(str(path), source, "parquet", Columns()):
+            most, rows = max(most, pa.total_allocated_bytes() - before), rows + found.batch.num_rows
+    assert rows == 20 * group.num_rows
+    assert most < 4 * group.nbytes

@@ -214,7 +214,6 @@ def test_ctrl_c_ends_the_load_and_what_was_sent_is_counted(
 
 @pytest.mark.parametrize("client", ["kafkabuf", "confluent", "kafka-python"])
 def test_load_whose_broker_has_gone_ends_with_its_time_outs(client: str) -> None:
-    """aiokafka has no such time-out: it waits for its broker."""
     with EmbeddedCluster() as cluster:
         command = [sys.executable, "-m", "kafkabuf", "perf", "t", "-b", cluster.bootstrap_servers, "-n", "1000"]
         command += ["--throughput", "200", *(["--compare", client] if client != "kafkabuf" else [])]
