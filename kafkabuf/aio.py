@@ -508,27 +508,46 @@ class AIOKafkaProducer(Generic[K, V]):
     async def transaction(self) -> AsyncIterator[None]:
         """`async with producer.transaction():` commits at the end, or aborts if the block raises or is cancelled.
 
-        If the commit raises AbortableTransactionError, the transaction is aborted too. A commit that timed out
-        continues, and commit_transaction() waits for it.
+        A task that is cancelled in the commit ends with it, so that another transaction may follow. If the commit
+        raises AbortableTransactionError, the transaction is aborted too. A commit that timed out continues, and
+        commit_transaction() waits for it.
         """
-        await self.begin_transaction()
+        begin = asyncio.ensure_future(self.begin_transaction())
         try:
+            await _ended(begin)
             yield
         except BaseException as error:
-            await self._abort_because(error)
+            if begin.done() and not begin.cancelled() and begin.exception() is None:
+                await self._abort_because(error)
             raise
+        commit = asyncio.ensure_future(self.commit_transaction())
         try:
-            await self.commit_transaction()
-        except AbortableTransactionError as error:
-            await self._abort_because(error)
+            await _ended(commit)
+        except BaseException as error:
+            if commit.done() and not commit.cancelled() and isinstance(commit.exception(), AbortableTransactionError):
+                await self._abort_because(error)
             raise
 
     async def _abort_because(self, error: BaseException) -> None:
         """Abort. The user sees `error`, even if the abort fails too."""
         try:
-            await self.abort_transaction()
+            await _ended(asyncio.ensure_future(self.abort_transaction()))
         except KafkaError as failure:
             error.add_note(f"abort_transaction() failed, too: {failure}")
+
+
+async def _ended(call: asyncio.Future[None]) -> None:
+    """Wait for a call that goes on though the task is cancelled: the task is cancelled at the call's end.
+
+    A second cancellation ends the wait.
+    """
+    try:
+        await asyncio.shield(call)
+    except asyncio.CancelledError:
+        await asyncio.wait([call])
+        if not call.cancelled():
+            call.exception()  # asyncio would log an error that nobody asked for
+        raise
 
 
 def _queue_nothing(*record: Any) -> AIORecordFuture | None:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kafkabuf import KafkaProducer
 from kafkabuf.aio import AIORecordFuture
 from kafkabuf.batches._batch import Batch
 from kafkabuf.broker import EmbeddedCluster
@@ -342,6 +343,75 @@ def test_transaction_commits_or_aborts_as_a_whole(aio_cluster: EmbeddedCluster) 
         assert [record.value for record in found] == [b"committed", b"last"]
 
     producer = small(aio_cluster, transactional_id="aio")
+    run(test())
+
+
+@pytest.mark.parametrize("step", ["begin_transaction", "commit_transaction", "abort_transaction"])
+def test_task_cancelled_in_a_step_of_its_transaction_leaves_the_next_transaction_possible(
+    aio_cluster: EmbeddedCluster, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, goes_on = threading.Event(), threading.Event()
+    original = getattr(KafkaProducer, step)
+
+    def slow(producer: KafkaProducer) -> None:
+        entered.set()
+        assert goes_on.wait(PATIENCE)
+        original(producer)
+
+    async def transact(value: bytes) -> None:
+        async with producer.transaction():
+            await producer.send(step, value, partition=0)
+            assert value != b"first" or step != "abort_transaction"
+
+    async def test() -> None:
+        async with producer:
+            await producer.init_transactions()
+            monkeypatch.setattr(KafkaProducer, step, slow)
+            task = asyncio.create_task(transact(b"first"))
+            await asyncio.to_thread(entered.wait, PATIENCE)
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done()
+            goes_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await transact(b"second")
+        found = await read_back(aio_cluster, step, 1 + (step == "commit_transaction"), isolation_level="read_committed")
+        assert [record.value for record in found] == [b"first", b"second"][step != "commit_transaction" :]
+
+    producer = small(aio_cluster, transactional_id=f"cancelled {step}")
+    run(test())
+
+
+def test_second_cancellation_does_not_wait_for_the_commit(
+    aio_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, goes_on = threading.Event(), threading.Event()
+    original = KafkaProducer.commit_transaction
+
+    def slow(producer: KafkaProducer) -> None:
+        entered.set()
+        assert goes_on.wait(PATIENCE)
+        original(producer)
+
+    async def transact() -> None:
+        async with producer.transaction():
+            await producer.send("twice", b"v", partition=0)
+
+    async def test() -> None:
+        async with producer:
+            await producer.init_transactions()
+            monkeypatch.setattr(KafkaProducer, "commit_transaction", slow)
+            task = asyncio.create_task(transact())
+            await asyncio.to_thread(entered.wait, PATIENCE)
+            for _ in range(2):
+                task.cancel()
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            goes_on.set()
+
+    producer = small(aio_cluster, transactional_id="cancelled twice")
     run(test())
 
 
