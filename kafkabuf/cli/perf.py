@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -221,14 +221,16 @@ def _check_outputs(json_file: Path | None, plot: Path | None) -> None:
     for option, path in (("--json", json_file), ("--plot", plot)):
         if path is not None and not path.absolute().parent.is_dir():
             raise click.UsageError(f"{option} {path}: there is no folder {path.parent}")
-    if plot is None:
-        return
+    if plot is not None and _kind_of(plot) not in (known := _kinds_of_plots()):
+        raise click.UsageError(f"--plot {plot}: {_kind_of(plot)} is none of {', '.join(sorted(known))}")
+
+
+def _kinds_of_plots() -> Collection[str]:
     if importlib.util.find_spec("matplotlib") is None:
         raise click.UsageError("--plot needs the package matplotlib: pip install matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    if _kind_of(plot) not in (known := FigureCanvasAgg.get_supported_filetypes()):
-        raise click.UsageError(f"--plot {plot}: {_kind_of(plot)} is none of {', '.join(sorted(known))}")
+    return FigureCanvasAgg.get_supported_filetypes()
 
 
 def _kind_of(plot: Path) -> str:
