@@ -157,24 +157,26 @@ class Journal:
     def _shorten(self) -> None:
         """The change that was due before is in the file already: a disk that refuses the new file takes nothing
         back."""
-        assert self.path is not None
         try:
-            with on_disk("write", self.path):
-                self._new = self._new or _NewFile(self.path, self._values)
-                if self._new.go_on():
-                    self._new.take_place()
-                    self._use(self._new.descriptor, self._new.size, self._new.lines)
+            self._go_on()
         except KafkaStorageError as error:
             self._give_up()
             self._most_lines = self._lines + _MIN_OUTDATED
             log.error("%s stays long: %s", self.path, error)
 
-    def _use(self, file: int, size: int, lines: int) -> None:
-        """Goes on with a file that was written anew."""
+    def _go_on(self) -> bool:
+        """Writes a little of the new file. Returns whether it was whole and has taken the journal's place."""
+        assert self.path is not None
+        with on_disk("write", self.path):
+            new = self._new = self._new or _NewFile(self.path, self._values)
+            if not new.go_on():
+                return False
+            new.take_place()
         self._new = None
         self.close()
-        self._file, self._size, self._lines, self._renamed = file, size, lines, True
+        self._file, self._size, self._lines, self._renamed = new.descriptor, new.size, new.lines, True
         self._most_lines = 2 * len(self._values) + _MIN_OUTDATED
+        return True
 
     def _give_up(self) -> None:
         if self._new is not None:
@@ -182,17 +184,12 @@ class Journal:
             self._new = None
 
     def _rewrite(self) -> None:
-        assert self.path is not None
-        with on_disk("write", self.path):
-            self._new = new = _NewFile(self.path, self._values)
-            try:
-                while not new.go_on():
-                    pass
-                new.take_place()
-            except BaseException:
-                self._give_up()
-                raise
-        self._use(new.descriptor, new.size, new.lines)
+        try:
+            while not self._go_on():
+                pass
+        except BaseException:
+            self._give_up()
+            raise
 
     def close(self) -> None:
         self._give_up()
