@@ -222,28 +222,32 @@ def estimate_size_upper_bound(int magic, key, value, headers=()):
     return size_upper_bound(magic, &r)
 
 
+ctypedef uint32_t (*Crc)(uint32_t crc, const uint8_t* data, size_t n) noexcept
+
+
+cdef uint32_t crc_of(Crc function, object data, uint32_t crc) except? 0:
+    view = view_of(data, 1, False)
+    return function(crc, <const uint8_t*>items_of(view), <size_t>length_of(view))
+
+
 def crc32c(data, uint32_t crc=0):
     """CRC-32C (Castagnoli) of bytes, continuing from `crc`."""
-    view = view_of(data, 1, False)
-    return kb_crc32c(crc, <const uint8_t*>items_of(view), length_of(view))
+    return crc_of(kb_crc32c, data, crc)
 
 
 def crc32c_portable(data, uint32_t crc=0):
     """As crc32c, by table, as CPUs without the instruction compute it."""
-    view = view_of(data, 1, False)
-    return kb_crc32c_portable(crc, <const uint8_t*>items_of(view), length_of(view))
+    return crc_of(kb_crc32c_portable, data, crc)
 
 
 def crc32(data, uint32_t crc=0):
     """CRC-32 (IEEE) of bytes, continuing from `crc`."""
-    view = view_of(data, 1, False)
-    return kb_crc32(crc, <const uint8_t*>items_of(view), length_of(view))
+    return crc_of(kb_crc32, data, crc)
 
 
 def crc32_portable(data, uint32_t crc=0):
     """As crc32, by table, as CPUs without carry-less multiplication or a CRC-32 instruction compute it."""
-    view = view_of(data, 1, False)
-    return kb_crc32_portable(crc, <const uint8_t*>items_of(view), length_of(view))
+    return crc_of(kb_crc32_portable, data, crc)
 
 
 def murmur2_hash(data):
