@@ -26,7 +26,7 @@ class InputBytes:
             self._poll.register(descriptor, select.POLLIN)
 
     def some(self, nbytes: int) -> bytes:
-        """At most so many bytes: waits for the first. None at the end of the input."""
+        """At most so many bytes: waits for the first. There are none at the end of the input."""
         while self._poll is not None and not self._poll.poll(_IDLE_MS):
             self._idle()
         found = os.read(self._descriptor, nbytes)

@@ -346,10 +346,8 @@ def test_transaction_commits_or_aborts_as_a_whole(aio_cluster: EmbeddedCluster) 
     run(test())
 
 
-@pytest.mark.parametrize("step", ["begin_transaction", "commit_transaction", "abort_transaction"])
-def test_task_cancelled_in_a_step_of_its_transaction_leaves_the_next_transaction_possible(
-    aio_cluster: EmbeddedCluster, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def slow_down(step: str, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Let calls of a method wait. Returns what is set when a call waits, and what lets the calls go on."""
     entered, goes_on = threading.Event(), threading.Event()
     original = getattr(KafkaProducer, step)
 
@@ -358,6 +356,14 @@ def test_task_cancelled_in_a_step_of_its_transaction_leaves_the_next_transaction
         assert goes_on.wait(PATIENCE)
         original(producer)
 
+    monkeypatch.setattr(KafkaProducer, step, slow)
+    return entered, goes_on
+
+
+@pytest.mark.parametrize("step", ["begin_transaction", "commit_transaction", "abort_transaction"])
+def test_task_cancelled_in_a_step_of_its_transaction_leaves_the_next_transaction_possible(
+    aio_cluster: EmbeddedCluster, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def transact(value: bytes) -> None:
         async with producer.transaction():
             await producer.send(step, value, partition=0)
@@ -366,7 +372,7 @@ def test_task_cancelled_in_a_step_of_its_transaction_leaves_the_next_transaction
     async def test() -> None:
         async with producer:
             await producer.init_transactions()
-            monkeypatch.setattr(KafkaProducer, step, slow)
+            entered, goes_on = slow_down(step, monkeypatch)
             task = asyncio.create_task(transact(b"first"))
             await asyncio.to_thread(entered.wait, PATIENCE)
             task.cancel()
@@ -386,14 +392,6 @@ def test_task_cancelled_in_a_step_of_its_transaction_leaves_the_next_transaction
 def test_second_cancellation_does_not_wait_for_the_commit(
     aio_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entered, goes_on = threading.Event(), threading.Event()
-    original = KafkaProducer.commit_transaction
-
-    def slow(producer: KafkaProducer) -> None:
-        entered.set()
-        assert goes_on.wait(PATIENCE)
-        original(producer)
-
     async def transact() -> None:
         async with producer.transaction():
             await producer.send("twice", b"v", partition=0)
@@ -401,7 +399,7 @@ def test_second_cancellation_does_not_wait_for_the_commit(
     async def test() -> None:
         async with producer:
             await producer.init_transactions()
-            monkeypatch.setattr(KafkaProducer, "commit_transaction", slow)
+            entered, goes_on = slow_down("commit_transaction", monkeypatch)
             task = asyncio.create_task(transact())
             await asyncio.to_thread(entered.wait, PATIENCE)
             for _ in range(2):
