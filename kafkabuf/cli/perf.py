@@ -230,7 +230,8 @@ def _kinds_of_plots() -> Collection[str]:
         raise click.UsageError("--plot needs the package matplotlib: pip install matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    return FigureCanvasAgg.get_supported_filetypes()
+    kinds: Collection[str] = FigureCanvasAgg.get_supported_filetypes()
+    return kinds
 
 
 def _kind_of(plot: Path) -> str:
