@@ -181,9 +181,14 @@ class Claim:
         """The cases of a run of all claims."""
         return [case for case in self.cases if not case.apart]
 
+    def decisive(self, cases: Sequence[Case]) -> list[Case]:
+        """Those of the cases by whose figures a goal is judged. In a run of all claims the others run once."""
+        judged = {name for goal in self.goals for name in (goal.case, goal.other, goal.above)}
+        return [case for case in cases if case.name in judged]
+
 
 def ratios(results: Results, case: str, other: str, metric: str, above: str | None = None) -> list[float]:
-    """`case` / `other` of each round, after the figure of `above` is subtracted from both.
+    """`case` / `other` of each round that both ran in, after the figure of `above` is subtracted from both.
 
     A disturbance of the machine that lasts longer than a round disturbs both.
     """
@@ -191,7 +196,7 @@ def ratios(results: Results, case: str, other: str, metric: str, above: str | No
     shared = [figures[metric] for figures in results[above]] if above else [0.0] * len(dividends)
     return [
         _divide(dividend - common, divisor - common)
-        for dividend, divisor, common in zip(dividends, divisors, shared, strict=True)
+        for dividend, divisor, common in zip(dividends, divisors, shared, strict=False)
     ]
 
 

@@ -36,8 +36,8 @@ MODULES = {
     "tls": "network.tls",
     "scale": "scale.check",
 }
-# `python -m bench all` leaves these out: no peer is measured, and they take many minutes.
-APART = {"scale"}
+# `python -m bench all` leaves these out: they measure no peer, and take their time.
+APART = {"batches", "scale"}
 
 
 def load(name: str) -> Claim:

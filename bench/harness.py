@@ -41,24 +41,28 @@ def alternate(
 ) -> dict[str, list[Measurement]]:
     """Run every case once a round. Every other round runs backwards, so that a drift of the machine favours no case.
 
-    No round starts that would end after `seconds`, to judge by the rounds before; the first round runs in any case.
+    The first round runs in any case. With a bound of `seconds` only the cases that decide a goal run in later rounds,
+    and no round starts that would end after `seconds`, to judge by the rounds before.
     """
     results: dict[str, list[Measurement]] = {case.name: [] for case in cases}
-    began = time.monotonic()
+    repeated = cases if math.isinf(seconds) else claim.decisive(cases)
+    total = len(grouped(cases)) + (rounds - 1) * len(grouped(repeated))
+    began, spent = time.monotonic(), 0.0  # `spent`: by the cases of `repeated` and those that share their process
     with _progress() as progress:
-        task = progress.add_task(claim.name, total=rounds * len(grouped(cases)))
+        task = progress.add_task(claim.name, total=total)
         for number in range(rounds):
-            spent = time.monotonic() - began
-            if number and spent + spent / number > seconds:
+            if number and time.monotonic() - began + spent / number > seconds:
                 break
-            for group in grouped(cases if number % 2 == 0 else cases[::-1]):
+            present = repeated if number else cases
+            for group in grouped(present if number % 2 == 0 else present[::-1]):
                 names = "; ".join(case.name for case in group)
                 progress.update(task, description=f"{claim.name}, round {number + 1} of {rounds}: {names}")
                 started = time.monotonic()
                 for case, figures in zip(group, run(claim, group, job), strict=True):
                     results[case.name].append(figures)
+                took = time.monotonic() - started
+                spent += took if any(case in repeated for case in group) else 0.0
                 if not console.is_terminal:
-                    took = time.monotonic() - started
                     console.print(f"{claim.name}, round {number + 1} of {rounds}: {names}, {took:.1f} s")
                 progress.advance(task)
     return results

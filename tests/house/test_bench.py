@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -60,9 +61,8 @@ def test_ratio_is_the_median_of_the_rounds_ratios() -> None:
     assert ratio(RESULTS, "ours", "theirs", "cost") == 0.5
 
 
-def test_cases_with_different_numbers_of_rounds_are_not_compared() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        ratio({"ours": measured(1, 2), "theirs": measured(1)}, "ours", "theirs", "rate")
+def test_cases_are_compared_in_the_rounds_that_both_ran_in() -> None:
+    assert ratio({"ours": measured(2, 30, 8), "theirs": measured(1)}, "ours", "theirs", "rate") == 2
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,31 @@ def test_no_round_starts_that_would_end_after_the_claims_time(
 
     monkeypatch.setattr(harness, "run", run)
     monkeypatch.setattr("bench.harness.time.monotonic", lambda: now[0])
-    results = harness.alternate(claim(), claim().cases, 4, Job(1), seconds=seconds)
+    judged = claim(Goal("faster", "ours", "rate", 1, "theirs", above="half"))
+    results = harness.alternate(judged, judged.cases, 4, Job(1), seconds=seconds)
     assert {len(figures) for figures in results.values()} == {rounds}
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(4.9, 1), (5.0, 2), (math.inf, 3)])
+def test_with_a_bound_of_time_a_case_that_decides_no_goal_runs_once(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, rounds: int
+) -> None:
+    now = [0.0]
+
+    def run(claim: Claim, cases: Sequence[Case], job: Job) -> list[Measurement]:
+        now[0] += 1.0  # a round of the two cases that decide takes two seconds
+        return [{"rate": 1.0} for _ in cases]
+
+    monkeypatch.setattr(harness, "run", run)
+    monkeypatch.setattr("bench.harness.time.monotonic", lambda: now[0])
+    judged = claim(Goal("faster", "ours", "rate", 1, "theirs"))
+    results = harness.alternate(judged, judged.cases, 3, Job(1), seconds=seconds)
+    undecided = 3 if math.isinf(seconds) else 1
+    assert {name: len(figures) for name, figures in results.items()} == {
+        "ours": rounds,
+        "half": undecided,
+        "theirs": rounds,
+    }
 
 
 def test_slow_peer_gets_its_share_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
