@@ -73,7 +73,7 @@ def _command(claim: Claim) -> click.Command:
 )
 @click.option(
     "--minutes",
-    default=20.0,
+    default=19.0,
     show_default=True,
     type=click.FloatRange(0),
     help="Every claim has a share of this time. The first round of each runs in any case, others while there is time. "
