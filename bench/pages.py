@@ -1,7 +1,8 @@
 """The figures of README.md and docs/numbers.md from the results of a run: `python -m bench.pages [build/bench]`.
 
 A page has a place for the figures of a claim between the comments `<!-- figures CLAIM -->` (a sentence) or
-`<!-- figures CLAIM table -->`, and `<!-- /figures -->`. Places whose CLAIM.json the folder lacks stay as they are.
+`<!-- figures CLAIM table -->`, and `<!-- /figures -->`. Places whose CLAIM.json the folder lacks stay as they are, and
+so do those of a claim that a run of all claims gave less work than its own command does.
 send.json also gives the pictures docs/assets/send-light.svg and send-dark.svg.
 """
 
@@ -60,7 +61,8 @@ def table(run: Run, metrics: Sequence[Metric]) -> str:
 
 def circumstances(run: Run) -> str:
     machine = run["machine"]
-    rounds = f"Medians of {run['rounds']} rounds" if run["rounds"] > 1 else "One round"
+    fewest, most = min(counts := [len(case["rounds"]) for case in run["cases"].values()]), max(counts)
+    rounds = f"Medians of {most if fewest == most else f'{fewest} to {most}'} rounds" if most > 1 else "One round"
     kafka = "" if machine["kafka"] == "not used" else f", which Apache Kafka {machine['kafka']} shares"
     return f"{rounds} on {machine['time'][:10]}; {machine['cores']} cores of {machine['processor']}{kafka}."
 
@@ -77,8 +79,15 @@ def sentence_of_send(run: Run) -> str:
 SENTENCES: dict[str, Callable[[Run], str]] = {"send": sentence_of_send}
 
 
+def is_whole(run: Run) -> bool:
+    """Whether the run had the claim's amount of work, which its pages state."""
+    claim = claims.load(run["claim"])
+    return int(run[claim.unit]) >= claim.amount
+
+
 def main(folder: Path) -> None:
-    runs = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json") if path.stem in claims.MODULES}
+    found = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json") if path.stem in claims.MODULES}
+    runs = {name: run for name, run in found.items() if is_whole(run)}
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8"), runs), encoding="utf-8")
     if "send" in runs:

@@ -31,6 +31,7 @@ CLAIM = Claim(
     metrics=[RATE, CPU],
     baseline=REPLAY,
     amount=2_000_000,
+    seconds=22,
     goals=[
         Goal("send_arrow(), 128 KiB, of the raw replay", ARROW, RATE.name, 0.95, REPLAY),
         Goal("CPU of send_arrow(), 128 KiB, of our own send() loop", ARROW, CPU.name, 1 / 3, SEND, at_most=True),

@@ -82,7 +82,7 @@ CLAIM = Claim(
     metrics=[RATE, CPU],
     baseline=CONFLUENT,
     amount=1_000_000,
-    seconds=130,
+    seconds=165,
     goals=[
         Goal("send(), 128 KiB, of the raw replay", SEND_LARGE, RATE.name, 0.85, REPLAY_LARGE),
         Goal("send(), 128 KiB, against confluent-kafka with callback", SEND_LARGE, RATE.name, 7, CONFLUENT),

@@ -32,6 +32,7 @@ CLAIM = Claim(
     metrics=[RATE, CPU],
     baseline=LOOP,
     amount=2_000_000,
+    seconds=10,
     goals=[Goal("the rate of kafkabuf perf", COMMAND, RATE.name, 0.95, LOOP)],
     notes=[f"Values of {VALUE_SIZE} bytes, batch.size 128 KiB, linger.ms {LINGER_MS}, acks=all."],
 )

@@ -133,6 +133,7 @@ CLAIM = Claim(
     metrics=[RATE, PER_FIELD],
     baseline=CONFLUENT,
     amount=2_000_000,
+    seconds=22,
     goals=[
         Goal("rows encoded, against confluent-kafka's AvroSerializer", IN_C, RATE.name, 100, CONFLUENT),
         Goal("dicts encoded, against fastavro", OBJECTS, RATE.name, 4, DICTS),

@@ -83,6 +83,7 @@ CLAIM = Claim(
     metrics=[RATE, PER_FIELD],
     baseline=ORJSON,
     amount=2_000_000,
+    seconds=20,
     goals=[
         Goal("rows encoded, against orjson", IN_C, RATE.name, 20, ORJSON),
         Goal("ns for a field", IN_C, PER_FIELD.name, 30, at_most=True),

@@ -86,6 +86,7 @@ CLAIM = Claim(
     metrics=[RATE, PER_FIELD],
     baseline=UPB,
     amount=2_000_000,
+    seconds=12,
     goals=[Goal("rows encoded, against google.protobuf", IN_C, RATE.name, 20, UPB)],
     needs_kafka=False,
     notes=[

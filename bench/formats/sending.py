@@ -100,6 +100,7 @@ CLAIM = Claim(
     metrics=[RATE, CPU],
     baseline=CONFLUENT,
     amount=1_000_000,
+    seconds=20,
     goals=[
         Goal("Avro, of the rate with the same bytes made before", AVRO, RATE.name, 0.5, AVRO_READY),
         Goal("JSON, of the rate with the same bytes made before", JSON, RATE.name, 0.5, JSON_READY),

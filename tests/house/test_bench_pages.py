@@ -9,7 +9,7 @@ import pytest
 from bench import claims, picture
 from bench.append import send
 from bench.measure import CPU, RATE
-from bench.pages import ROOT, filled
+from bench.pages import ROOT, circumstances, filled, is_whole
 
 PLACES = "".join(f"<!-- figures {claim} -->\nold\n<!-- /figures -->\n" for claim in ("send", "send table"))
 
@@ -19,13 +19,15 @@ def run(**figures: tuple[float, float]) -> dict[str, Any]:
     names = {"ours": send.SEND_LARGE, "theirs": send.CONFLUENT, "slow": "kafka-python send 128 KiB"}
     baseline = figures["theirs"]
     return {
-        "rounds": 4,
+        "claim": "send",
+        "records": 1_000_000,
         "machine": {"time": "2026-11-23T10:00:00", "cores": 2, "processor": "a CPU", "kafka": "4.1.2"},
         "cases": {
             names[name]: {
                 "medians": {RATE.name: rate, CPU.name: cpu},
                 "ratios": {RATE.name: rate / baseline[0], CPU.name: cpu / baseline[1]},
                 "baseline": send.CONFLUENT,
+                "rounds": [{}] * 4,
             }
             for name, (rate, cpu) in figures.items()
         },
@@ -46,6 +48,21 @@ def test_page_gets_the_figures_of_a_run_with_its_date_and_machine() -> None:
 
 def test_figures_of_a_claim_that_did_not_run_stay() -> None:
     assert filled(PLACES, {}) == PLACES
+
+
+def test_figures_say_that_some_cases_had_fewer_rounds() -> None:
+    few = run(ours=(4e6, 0.1), theirs=(1e6, 2.0))
+    few["cases"][send.SEND_LARGE]["rounds"] = [{}]
+    assert circumstances(few).startswith("Medians of 1 to 4 rounds on 2026-11-23;")
+    few["cases"][send.CONFLUENT]["rounds"] = [{}]
+    assert circumstances(few).startswith("One round on 2026-11-23;")
+
+
+@pytest.mark.parametrize(("name", "whole"), [("send", True), ("spark", False)])
+def test_a_page_gets_no_figures_of_a_run_with_less_work_than_it_states(name: str, whole: bool) -> None:
+    claim = claims.load(name)
+    amount = round(claim.amount * claim.brief)
+    assert is_whole({"claim": name, claim.unit: amount}) is whole
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/numbers.md"])
