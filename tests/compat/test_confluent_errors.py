@@ -1,0 +1,97 @@
+"""compat.confluent: errors have the classes, the codes and the flags of confluent-kafka."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from kafkabuf import errors
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.compat import confluent
+from kafkabuf.compat.confluent import Producer
+from kafkabuf.compat.confluent_errors import LOCAL, OwnKafkaError, OwnKafkaException, _names, call_error, record_error
+from kafkabuf.protocol.messages import INIT_PRODUCER_ID
+from tests.compat import TOPIC
+from tests.compat.reports import PATIENCE
+
+
+def test_own_error_has_the_names_and_codes_of_confluents() -> None:
+    for name, code in LOCAL.items():
+        assert getattr(KafkaError, name) == code
+    for code, name in _names().items():
+        if hasattr(KafkaError, name):
+            assert getattr(KafkaError, name) == getattr(OwnKafkaError, name) == code
+        peer = KafkaError(code)
+        assert peer.name() == name or code > 100, (peer.name(), name)
+
+
+@pytest.mark.parametrize("flags", [{}, {"fatal": True}, {"retriable": True}, {"txn_requires_abort": True}])
+def test_own_error_behaves_as_confluents(flags: dict[str, bool]) -> None:
+    own, peer = OwnKafkaError(-192, "text", **flags), KafkaError(-192, "text", **flags)
+    for method in ("code", "name", "str", "fatal", "retriable", "txn_requires_abort"):
+        assert getattr(own, method)() == getattr(peer, method)(), method
+    assert own == OwnKafkaError(-192)
+    assert own == -192
+    assert own != -191
+    assert (str(own), bool(own)) == (str(peer), bool(peer))
+    assert OwnKafkaException(own).args == (own,)
+
+
+def test_every_error_of_kafkabuf_has_a_code() -> None:
+    pending = [errors.KafkaError]
+    while pending:
+        own = pending.pop()
+        pending += [child for child in own.__subclasses__() if child.__module__ == "kafkabuf.errors"]
+        assert call_error(own("text")).code() != 0
+        assert "text" in record_error(own("text")).str()
+
+
+def test_error_classes_are_confluents_own() -> None:
+    assert confluent.KafkaError is KafkaError
+    assert confluent.KafkaException is KafkaException
+
+
+@pytest.mark.processes
+def test_without_confluent_kafka_errors_are_of_the_same_shape() -> None:
+    code = (
+        "import sys; sys.modules['confluent_kafka'] = None\n"
+        "from kafkabuf.compat.confluent import KafkaError, KafkaException, Producer\n"
+        "try: Producer({'should.fail': 1})\n"
+        "except KafkaException as error: assert error.args[0].code() == KafkaError._INVALID_ARG, error\n"
+        "else: raise SystemExit('no error')\n"
+        "seen = []\n"
+        "producer = Producer({'message.timeout.ms': 10})\n"
+        "producer.produce('t', 'v', on_delivery=lambda error, message: seen.append(error))\n"
+        "assert producer.flush() == 0\n"
+        "assert seen[0].code() == KafkaError._MSG_TIMED_OUT == -192 and seen[0].name() == '_MSG_TIMED_OUT'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.processes
+def test_a_producer_without_errors_never_imports_confluent_kafka(cluster: EmbeddedCluster) -> None:
+    code = (
+        "import sys\n"
+        "from kafkabuf.compat.confluent import Producer\n"
+        "seen = []\n"
+        f"producer = Producer({{'bootstrap.servers': '{cluster.bootstrap_servers}'}})\n"
+        f"producer.produce('{TOPIC}', 'v', on_delivery=lambda error, message: seen.append(error))\n"
+        "assert producer.flush(20) == 0 and seen == [None]\n"
+        "assert 'confluent_kafka' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_idempotence_is_on_unless_a_setting_contradicts_it(
+    new: Callable[..., Producer], cluster: EmbeddedCluster
+) -> None:
+    for settings, expected in (({}, True), ({"acks": 1}, False), ({"max.in.flight": 100}, False)):
+        cluster.clear_requests()
+        producer = new(**settings)
+        producer.produce(TOPIC, b"v")
+        assert producer.flush(PATIENCE) == 0
+        assert bool(cluster.requests(INIT_PRODUCER_ID)) is expected

@@ -1,0 +1,137 @@
+"""compat.confluent: settings have the names, the values and the errors of librdkafka."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from kafkabuf.compat import confluent, confluent_settings
+from kafkabuf.compat.confluent import Producer
+
+
+def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    return confluent_settings.translated(settings).own
+
+
+def test_settings_have_their_meaning() -> None:
+    found = own_settings(
+        {
+            "bootstrap.servers": "a,b:1",
+            "request.required.acks": "all",
+            "queue.buffering.max.ms": "7.4",
+            "message.timeout.ms": 0,
+            "compression.codec": "gzip",
+            "compression.level": 5,
+            "max.in.flight": 10,
+            "message.send.max.retries": 3,
+            "ssl.ca.location": "ca.pem",
+            "ssl.endpoint.identification.algorithm": "none",
+            "connections.max.idle.ms": 0,
+            "socket.send.buffer.bytes": 0,
+            "debug": "all",
+            "default.topic.config": {"partitioner": "murmur2"},
+        }
+    )
+    expected = {
+        "bootstrap_servers": "a:9092,b:1",
+        "acks": "all",
+        "linger_ms": 7,
+        "delivery_timeout_ms": 2**31 - 1,
+        "compression_type": "gzip",
+        "compression_gzip_level": 5,
+        "max_in_flight_requests_per_connection": 10,
+        "enable_idempotence": False,
+        "retries": 3,
+        "ssl_truststore_location": "ca.pem",
+        "ssl_endpoint_identification_algorithm": "",
+        "connections_max_idle_ms": -1,
+        "send_buffer_bytes": -1,
+        "partitioner_class": "murmur2",
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("timeout", [1, 10, 100, 1000])
+@pytest.mark.parametrize("linger", [0, 0.5, 5, 900])
+def test_any_time_out_of_records_goes_with_any_linger(timeout: int, linger: float) -> None:
+    Producer({"message.timeout.ms": timeout, "linger.ms": linger, "socket.timeout.ms": 10})._producer.close(0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"should.fail": False}, 'No such configuration property: "should.fail"'),
+        ({"partitioner": "murmur"}, 'Invalid value for configuration property "partitioner": murmur'),
+        ({"linger.ms": "x"}, "linger.ms"),
+        ({"enable.ssl.certificate.verification": "false"}, "ssl.ca.location"),
+        ({"acks": 7}, "acks"),
+        ({"ssl.key.location": "/nowhere"}, "cannot be read"),
+    ],
+)
+def test_a_wrong_setting_raises_kafka_exception(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(KafkaException, match=text) as raised:
+        Producer(settings)
+    assert raised.value.args[0].code() == KafkaError._INVALID_ARG
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("error_cb", TypeError),
+        ("stats_cb", TypeError),
+        ("oauth_cb", TypeError),
+        ("throttle_cb", ValueError),
+        ("on_delivery", KafkaException),
+    ],
+)
+def test_a_callback_that_cannot_be_called_is_refused_as_confluent_does(name: str, kind: type[Exception]) -> None:
+    for module in (confluent, confluent_kafka):
+        with pytest.raises(kind, match="callable"):
+            module.Producer({name: 1})
+
+
+def test_none_means_the_default() -> None:
+    names = [*confluent_settings._SAME, *confluent_settings._NO_EFFECT, *confluent_settings._CALLBACKS, "linger.ms"]
+    names += confluent_settings._CONSUMERS
+    assert own_settings(dict.fromkeys([*names, "message.timeout.ms", "partitioner", "logger"])) == own_settings({})
+
+
+def test_settings_may_be_keywords_which_win() -> None:
+    producer = Producer({"client.id": "a", "acks": "all"}, **{"client.id": "b"})
+    assert producer._producer.config.client_id == "b"
+    producer.close()
+
+
+def test_no_more_memory_is_reserved_than_the_machine_has() -> None:
+    Producer({"queue.buffering.max.kbytes": 2**31 - 1}).close()
+
+
+@pytest.mark.parametrize("arguments", [(), ("x",), ({}, {})])
+def test_settings_come_in_a_dict(arguments: Any) -> None:
+    with pytest.raises(TypeError, match="expected configuration dict"):
+        Producer(*arguments)
+
+
+def test_every_setting_of_the_documentation_of_librdkafka_is_known_or_refused() -> None:
+    """These are the settings of a producer; librdkafka's own check says whether they exist."""
+    names = [
+        *confluent_settings._SAME,
+        *confluent_settings._FILES,
+        *confluent_settings._BUFFERS,
+        *confluent_settings._NO_EFFECT,
+        *confluent_settings._REFUSED,
+        *confluent_settings._CONSUMERS,
+    ]
+    unknown = []
+    for name in names:
+        try:
+            confluent_kafka.Producer({name: "\0"})
+        except KafkaException as error:
+            if "No such configuration property" in str(error):
+                unknown.append(name)
+        except Exception:
+            pass
+    assert unknown == []
