@@ -18,6 +18,8 @@ PEER = Peer(
     "https://github.com/confluentinc/confluent-kafka-python",
     "rigs.confluent_tests",
     ("--noconftest",),
+    # The tests import its Avro producer, and call nothing of it.
+    needs=("avro==1.12.2", "requests==2.34.2", "urllib3==2.8.0"),
 )
 TESTS = (
     "tests/test_Producer.py",
