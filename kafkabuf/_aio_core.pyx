@@ -3,6 +3,7 @@
 
 from kafkabuf._aio_futures cimport BatchEnds, new_aio_future
 from kafkabuf.append._producer cimport ProducerCore
+from kafkabuf.batches._accumulator cimport NEVER_WAITS
 from kafkabuf.batches._batch cimport RecordFuture
 
 from asyncio import get_running_loop
@@ -22,6 +23,7 @@ cdef class LoopCore(ProducerCore):
 
     def _enter(self, loop, BatchEnds ends not None, dict lines not None, bint users_objects):
         self.loop, self.ends, self.lines, self.users_objects = loop, ends, lines, users_objects
+        self.max_block = NEVER_WAITS
 
     def queue(self, topic, value, key, headers, partition, timestamp_ms, opaque):
         """Queue one record and return its AIORecordFuture. None: the record must wait, or another loop runs.

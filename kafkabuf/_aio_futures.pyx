@@ -84,13 +84,17 @@ cdef class BatchEnds:
         self.ended.append(end)
         schedule, self.scheduled = not self.scheduled, True
         leave_lock(&self.guard)
-        if schedule:
+        closed = self.loop.is_closed()
+        if schedule and not closed:
             try:
                 self.loop.call_soon_threadsafe(self._wake_waiters)
             except RuntimeError:
-                # The loop is closed: it has no waiting tasks. The Sender must go on, and what waited must not stay.
-                self.forget()
-                self.ended = []
+                closed = True
+        if closed:
+            # It has no waiting tasks. The Sender must go on, and what waited must not stay: neither this batch nor
+            # those of a wake that the loop took on and did not run.
+            self.forget()
+            self.ended = []
         return 0
 
     def _wake_waiters(self):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import operator
 import os
-import threading
 import weakref
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -81,7 +80,7 @@ class _LoopCore(LoopCore):
         # A rule for keys is no object of the user: this core applies it.
         left = _NO_USER_OBJECTS | {"partitioner_class": rule_named(config.partitioner_class)}
         self._open(producer.accumulator, config.replaced(left), clock)
-        self.accumulator.nonwaiting_allocators[threading.get_ident()] = self._take_slab
+        self.accumulator.loop_allocator = self._take_slab
 
     def send_with(self, slab: Slab | None, *arguments: Any) -> RecordFuture:
         """send() of a record that has waited for its metadata, and perhaps for `slab`."""

@@ -15,6 +15,10 @@ from kafkabuf._records cimport Record
 from kafkabuf.batches._batch cimport Batch
 
 
+cdef extern from "<math.h>":
+    # The patience, in seconds, of a caller that must not wait for memory in any thread.
+    const double NEVER_WAITS "(-INFINITY)"
+
 # The TypeError that a method raises if it is called before its object's __init__.
 cdef object uninitialized(object self)
 
@@ -98,6 +102,9 @@ cdef class AccumulatorCore:
     # Ident of a thread that must never wait for memory -> callable(nbytes), which returns a run of at least so many
     # bytes as (slab, extent), or raises.
     cdef readonly dict nonwaiting_allocators
+    # The same for a caller that must not wait in any thread: its patience is NEVER_WAITS. An event loop may go on in
+    # another thread, and a thread of its pool may get the ident of a thread that has ended. None: there is no such caller.
+    cdef public object loop_allocator
     # ---- guarded by the producer's lock
     cdef readonly set slow_nodes        # nodes that get no records without key and partition (KIP-794)
     cdef readonly dict waits_since      # node id -> time since which the node has taken no batch that was ready

@@ -67,6 +67,7 @@ class AccumulatorCore:
     batch_size: int
     availability_timeout: float
     nonwaiting_allocators: dict[int, Callable[[int], tuple[int, int]]]
+    loop_allocator: Callable[[int], tuple[int, int]] | None
     slow_nodes: set[int]
     waits_since: dict[int, float]
     topics: dict[str, TopicQueues]

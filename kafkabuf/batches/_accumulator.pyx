@@ -250,7 +250,10 @@ cdef class AccumulatorCore:
         deadline = self.clock.monotonic() + patience
         cdef int depth = suspend(&self.pool.guard)
         try:
-            allocate = self.nonwaiting_allocators.get(get_ident())
+            if patience == NEVER_WAITS:
+                allocate = self.loop_allocator
+            else:
+                allocate = self.nonwaiting_allocators.get(get_ident())
             give_back_claims()
             if allocate is None:
                 return self.pool.wait_allocate(extent[0], deadline)

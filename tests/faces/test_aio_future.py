@@ -272,12 +272,15 @@ def test_await_can_be_driven_by_hand() -> None:
     asyncio.run(test())
 
 
-def test_closed_loop_keeps_nothing_that_waited() -> None:
+@pytest.mark.parametrize("woken", [0, 1], ids=["closed before the first end", "closed before it ran the first wake"])
+def test_closed_loop_keeps_nothing_that_waited(woken: int) -> None:
     freed: list[bool] = []
     producer = MockProducer(auto_complete=False)
+    loop = asyncio.new_event_loop()
+    ends = BatchEnds(loop)
 
-    async def test() -> None:
-        future = BatchEnds(asyncio.get_running_loop()).future_of(producer.send("t", b"v"))
+    def wait_for_a_record() -> None:
+        future = ends.future_of(producer.send("t", b"v"))
 
         def callback(done: Any) -> None:
             raise AssertionError(future)
@@ -285,7 +288,13 @@ def test_closed_loop_keeps_nothing_that_waited() -> None:
         weakref.finalize(callback, freed.append, True)
         future.add_done_callback(callback)
 
-    asyncio.run(test())
-    producer.complete_next()
+    for _ in range(3):
+        wait_for_a_record()
+    for _ in range(woken):
+        producer.complete_next()
+    loop.close()
+    while producer.complete_next():
+        pass
     gc.collect()
-    assert freed
+    assert freed == [True] * 3
+    assert ends

@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -53,6 +54,43 @@ def test_loop_runs_while_a_record_waits_for_memory(aio_cluster: EmbeddedCluster)
             assert_whole(producer._started.pool)
 
     run(test())
+
+
+def test_loop_that_goes_on_in_another_thread_runs_while_a_record_waits_for_memory(
+    aio_cluster: EmbeddedCluster,
+) -> None:
+    """And a call in the thread where the loop began waits as any other: a thread of the pool may get its ident."""
+    loop = asyncio.new_event_loop()
+    producer = small(aio_cluster, max_block_ms=200)
+
+    async def begin() -> None:
+        await producer.start()
+        await producer.send_and_wait("moved", b"v", partition=0)
+
+    async def go_on() -> None:
+        async with Heartbeat() as heart, held_up(aio_cluster):
+            await fill(producer, "moved")
+            late = asyncio.create_task(producer.send("moved", VALUE, partition=0))
+            await until(waiting(producer))
+            await heart.goes_on()
+            with pytest.raises(BufferExhaustedError):
+                await late
+            await asyncio.to_thread(began_here.set)
+            await asyncio.to_thread(refused.wait, PATIENCE)
+        await producer.stop()
+
+    began_here, refused = threading.Event(), threading.Event()
+    loop.run_until_complete(asyncio.wait_for(begin(), PATIENCE))
+    with ThreadPoolExecutor() as elsewhere:
+        ended = elsewhere.submit(loop.run_until_complete, asyncio.wait_for(go_on(), PATIENCE))
+        try:
+            assert began_here.wait(PATIENCE)
+            with pytest.raises(BufferExhaustedError):
+                producer._started.send_many("moved", [VALUE])
+        finally:
+            refused.set()
+        ended.result(PATIENCE)
+    loop.close()
 
 
 @pytest.mark.parametrize("partition", [None, 7])
