@@ -156,7 +156,7 @@ def test_hundreds_of_thousands_of_records_in_one_batch_cost_little_memory_and_ti
         assert last is not None
         assert last.offset == count - 1
         with pytest.raises(RefusedRecordsError, match=f"{count} of the {count} records") as caught:
-            check_records(memoryview(data), check_batch(memoryview(data), 9, limits), limits, NOW + count)
+            check_records(memoryview(data), check_batch(memoryview(data), 9, limits), limits, NOW + count, 10_000)
     assert len(caught.value.records) == 10_000
     assert resident(peak=True) - before < 32 * MIB
 

@@ -25,7 +25,7 @@ NARROW = Limits(timestamp_before_max_ms=1000, timestamp_after_max_ms=1000)
 
 def check(data: bytes, limits: Limits) -> int:
     view = memoryview(data)
-    return check_records(view, check_batch(view, 9, limits), limits, NOW)
+    return check_records(view, check_batch(view, 9, limits), limits, NOW, 100)
 
 
 def times(*offsets: int, codec: int = 0, keys: list[bytes | None] | None = None) -> bytes:

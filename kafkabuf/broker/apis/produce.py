@@ -5,7 +5,8 @@ records; where the leader has the only copy, that is at once. It does not answer
 closes the connection, as in Kafka. From version 10 on, a client that asks the wrong node learns from the response which
 node leads (KIP-951).
 
-Deviations: the node does not convert message sets to magic 2. Every error has a message. The error for an unknown codec
+Deviations: the node does not convert message sets to magic 2. Every error has a message. The response names at most
+10,000 bad records, and the first of each batch. The error for an unknown codec
 says what is wrong, unlike Kafka's. The log_start_offset of a refused batch may differ from Kafka's.
 """
 
@@ -22,7 +23,7 @@ from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.faults import NO_ERROR
 from kafkabuf.broker.guards.rights import Rights, rights_of
-from kafkabuf.broker.log.batch import is_transactional
+from kafkabuf.broker.log.batch import is_compressed, is_transactional
 from kafkabuf.broker.replica._appending import Appended, append_as_leader
 from kafkabuf.broker.replica.appending import ALL, Terms
 from kafkabuf.broker.replica.delayed import MANY, DelayedResponse, Pending, ReplicationWait
@@ -44,9 +45,12 @@ from kafkabuf.protocol.produce import ProduceRequest, ProduceResponse
 log = logging.getLogger("kafkabuf.broker")
 
 _HINTED = (NotLeaderOrFollowerError.code, FencedLeaderEpochError.code)
-# A step of work in slices takes so many batches; a batch of so many bytes is a step alone.
+# A step of work in slices takes so many batches; a batch of so many bytes, or one that is compressed, is a step alone:
+# the leader may have to read its records.
 _STEP = 8
 _LARGE = 1 << 15
+# The response names so many bad records, and one of each batch.
+_MOST_NAMED = 10_000
 # None with acks=0.
 _Response = ProduceResponse | None
 
@@ -66,10 +70,12 @@ def _encode(header: RequestHeader, response: ProduceResponse, throttle_ms: int) 
     fails_after=True,
 )
 def handle(node: Node, header: RequestHeader, request: ProduceRequest) -> _Response | Awaitable[_Response]:
-    if sum(len(partitions) for _, partitions in request.topics) < MANY:
+    count = sum(len(partitions) for _, partitions in request.topics)
+    if count < 2:
         response: _Response | Awaitable[_Response] = finish(_answer(node, header, request))
         return response
-    return node.cluster.slices.run(_answer_later(node, header, request), goes_on=True)
+    answer = _answer if count < MANY else _answer_later
+    return node.cluster.slices.run(answer(node, header, request), goes_on=True)
 
 
 def _answer_later(node: Node, header: RequestHeader, request: ProduceRequest) -> Work[Any]:
@@ -101,6 +107,7 @@ class _Produce:
         after = NO_ERROR if before else faults.take_errors(PRODUCE, list(names.values()), after=True)
         self._codes = {topic: (before.code_for(name), after.code_for(name)) for topic, name in names.items()}
         self._topics: list[tuple[str | UUID, list[PartitionResult]]] = []
+        self._named = 0
         # Of each batch in a log: its result, the offset behind its last record, and the leader.
         self._appended: list[tuple[PartitionResult, int, Replica]] = []
         self.pending: list[tuple[PartitionResult, Pending]] = []
@@ -116,7 +123,7 @@ class _Produce:
             injected, code_after = self._codes[topic]
             for number, (index, data) in enumerate(partitions, 1):
                 results.append(self._append(topic, index, data, injected, code_after))
-                if not number % _STEP or (data is not None and len(data) > _LARGE):
+                if not number % _STEP or (data is not None and (len(data) > _LARGE or is_compressed(data))):
                     yield
             yield
         yield from self._tell_followers()
@@ -129,7 +136,9 @@ class _Produce:
         if injected:
             appended = Appended(error=error_for_code(injected))
         else:
-            appended = append_as_leader(self._node, topic, index, bytearray() if data is None else data, self._terms)
+            records, most = bytearray() if data is None else data, max(_MOST_NAMED - self._named, 1)
+            appended = append_as_leader(self._node, topic, index, records, self._terms, most)
+            self._named += len(appended.record_errors)
         if (error := appended.error) is not None:
             return self._refused(topic, index, appended, error)
         if code_after:

@@ -4,6 +4,9 @@ As in Kafka, the node answers the requests of one connection one after the other
 connection is blocked while a request waits (a long poll, a group's rebalance), while the connection is muted
 (throttling, KIP-219), and while the client does not read its responses. A blocked connection serves no request and
 reads no more than the start of the next request. Other connections go on.
+
+A client may send thousands of requests without waiting for a response. Its connection serves them for a slice of time,
+and then lines up behind the other long works (waiting/slices.py).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from kafkabuf.broker.front.identity import peer_of, rights_of_client
 from kafkabuf.broker.guards.limits import MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
 from kafkabuf.broker.guards.rights import UNLIMITED, Rights
 from kafkabuf.broker.telemetry.peer import Peer
+from kafkabuf.broker.waiting.slices import Work, next_slice
 from kafkabuf.broker.waiting.timer import Timeout
 from kafkabuf.errors import InvalidRequestError, KafkaError
 from kafkabuf.protocol.messages import PRODUCE, PUSH_TELEMETRY
@@ -72,6 +76,8 @@ class Connection(asyncio.BufferedProtocol):
         self._start = self._end = 0
         self._waiting: asyncio.Task[None] | None = None
         self._muted: Timeout | None = None
+        # Whether the next requests of this connection wait for their turn in the queue of long work.
+        self._queued = False
         self._writable = True
         self._reading = True
         self._closing = False
@@ -185,17 +191,41 @@ class Connection(asyncio.BufferedProtocol):
     # ---- requests, responses
 
     def _serve(self) -> None:
-        """Serves the requests that have come whole, until the connection is blocked."""
-        try:
-            while not self._closing and not self._blocked:
-                frame = self._next_frame()
-                if frame is None:
+        """Serves the requests that have come whole, until the connection is blocked or a slice of time is over."""
+        if not self._queued:
+            slices = self._node.cluster.slices
+            over = slices.begin()
+            while self._serve_next():
+                if over() and self._start < self._end:
+                    self._queued = True
+                    slices.run(self._serve_queued())
                     break
-                self._answer(frame)
+        self._tidy()
+
+    def _serve_queued(self) -> Work[None]:
+        """Serves the other requests in later slices. Requests may come meanwhile."""
+        yield from next_slice()
+        while self._serve_next():
+            yield
+        self._queued = False
+        self._tidy()
+
+    def _serve_next(self) -> bool:
+        """Serves the next request. Returns False if it has not come whole or the connection is blocked."""
+        if self._closing or self._blocked:
+            return False
+        try:
+            frame = self._next_frame()
+            if frame is None:
+                return False
+            self._answer(frame)
         except KafkaError as error:
             self._close(str(error))
         except Exception:
             self._fail()
+        return True
+
+    def _tidy(self) -> None:
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > _KEEP:
@@ -205,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _note_partial(self) -> None:
         """A blocked connection does not read the rest of a request: the client's time does not count then."""
-        if self._start == self._end or self._blocked:
+        if self._start == self._end or self._queued or self._blocked:
             self._partial = None
         elif self._partial is None:
             self._partial = self._active
@@ -319,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
     def _read_or_pause(self) -> None:
         """Stops reading only when a blocked connection has received 16 KiB of further requests: a long poll without a
         request behind it costs no system call."""
-        reading = not self._blocked or self._end - self._start < _INITIAL
+        reading = not (self._queued or self._blocked) or self._end - self._start < _INITIAL
         if self._transport is not None and not self._closing and reading != self._reading:
             self._reading = reading
             if reading:

@@ -41,6 +41,14 @@ def is_transactional(batch: Data) -> bool:
     return len(batch) > ATTRIBUTES_AT + 1 and batch[MAGIC_AT] == 2 and bool(batch[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
 
 
+def is_compressed(batch: Data) -> bool:
+    """Whether the bytes of a Produce request begin with a compressed batch, which need not be whole. A message set of
+    magic 0 and 1 counts as compressed: its messages may be."""
+    if len(batch) <= ATTRIBUTES_AT + 1:
+        return False
+    return batch[MAGIC_AT] != 2 or bool(batch[ATTRIBUTES_AT + 1] & CODEC_MASK)
+
+
 def stamp_timestamps(batch: bytearray, newest: int, append_time: bool) -> None:
     """Writes the greatest timestamp and the timestamp type of a magic 2 batch, and its new CRC. With `append_time`
     readers take `newest` for the timestamp of every record."""

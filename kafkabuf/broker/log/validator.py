@@ -7,7 +7,7 @@ timestamps of the broker. One bad record refuses the whole batch: the response n
 
 Deviation: the leader reads the records only if the topic's configs or the newest timestamp of the header ask for it,
 because that takes time, most of all where they are compressed. So a header that hides a newer timestamp passes, unless
-`verify_records` is set. The response names at most 10,000 bad records.
+`verify_records` is set. The caller bounds how many bad records are named.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from kafkabuf.broker.log.config import UNBOUNDED_MS, Limits
 from kafkabuf.broker.log.records import Wanted, find_refused
 from kafkabuf.errors import InvalidRecordError, InvalidTimestampError, KafkaError
 
-# The response names so many bad records, and counts the others.
-_MOST_NAMED = 10_000
 # A timestamp beyond every other.
 _NEVER = 2**64
 
@@ -36,14 +34,14 @@ class RefusedRecordsError(Exception):
         self.records = records
 
 
-def check_records(data: Data, info: BatchInfo, limits: Limits, now_ms: int) -> int:
-    """The greatest timestamp that the stored batch must have.
+def check_records(data: Data, info: BatchInfo, limits: Limits, now_ms: int, most: int) -> int:
+    """The greatest timestamp that the stored batch must have. `most`, at least 1: so many bad records are named.
 
     Raises RefusedRecordsError; InvalidRecordError and CorruptMessageError if it cannot read the records.
     """
     newest = info.max_timestamp
     if _must_read(info, limits, now_ms):
-        newest = _check(memoryview(data), info, limits, now_ms)
+        newest = _check(memoryview(data), info, limits, now_ms, most)
     return now_ms if limits.log_append_time else newest
 
 
@@ -55,13 +53,11 @@ def _must_read(info: BatchInfo, limits: Limits, now_ms: int) -> bool:
     return limits.timestamp_before_max_ms != UNBOUNDED_MS or info.max_timestamp > now_ms + limits.timestamp_after_max_ms
 
 
-def _check(data: memoryview, info: BatchInfo, limits: Limits, now_ms: int) -> int:
+def _check(data: memoryview, info: BatchInfo, limits: Limits, now_ms: int, most: int) -> int:
     """Returns the greatest timestamp of the records. The key comes before the timestamp. As in Kafka, one wrong
     timestamp makes the error of the batch INVALID_TIMESTAMP."""
     append_time = info.append_time
-    newest, number, records = find_refused(
-        data, _wanted(append_time, limits, now_ms), limits.max_message_bytes, _MOST_NAMED
-    )
+    newest, number, records = find_refused(data, _wanted(append_time, limits, now_ms), limits.max_message_bytes, most)
     refused: list[tuple[int, str]] = []
     kind: type[KafkaError] = InvalidRecordError
     for record in records:

@@ -40,8 +40,11 @@ class Appended:
     @property
     def record_errors(self) -> Sequence[tuple[int, str]]: ...
 
-def append_as_leader(node: Node, topic: str | UUID, index: int, data: bytearray, terms: Terms) -> Appended:
-    """Appends a batch to the log of a partition that the node leads. It takes over `data`.
+def append_as_leader(
+    node: Node, topic: str | UUID, index: int, data: bytearray, terms: Terms, most_named: int
+) -> Appended:
+    """Appends a batch to the log of a partition that the node leads. It takes over `data`. If records are bad, the
+    result names at most `most_named` of them, which is at least 1.
 
     It does not tell the followers of the batch: the caller then calls `Replica.appended`, which tells them.
     """

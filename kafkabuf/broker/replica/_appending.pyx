@@ -48,7 +48,7 @@ cdef class Appended:
         self.record_errors = record_errors
 
 
-def append_as_leader(node, topic, index, bytearray data not None, terms):
+def append_as_leader(node, topic, index, bytearray data not None, terms, Py_ssize_t most_named):
     """Appends a batch to the log of a partition that the node leads."""
     cdef int64_t start = -1
     cdef BatchInfo info
@@ -56,13 +56,13 @@ def append_as_leader(node, topic, index, bytearray data not None, terms):
     try:
         leader = find_leader(node, topic, index, terms.acks)
         if version < FIRST_OF_BATCHES:
-            base, end = append_message_set(node, leader, data)
+            base, end = append_message_set(node, leader, data, most_named)
             return Appended(leader, base, end, -1, leader.log.log_start_offset)
         info = check_batch(data, version, leader.partition.topic.limits)
         if info.producer_id >= 0 and info.transactional:
             join_transaction(node, leader, info, terms)
         start = leader.log.log_start_offset
-        return append_batch(node, leader, info, data)
+        return append_batch(node, leader, info, data, most_named)
     except RefusedRecordsError as refused:
         return Appended(log_start_offset=start, error=refused.error, record_errors=refused.records)
     except KafkaError as error:
@@ -85,11 +85,11 @@ cdef object find_leader(node, topic, index, int acks):
     return leader
 
 
-cdef Appended append_batch(node, leader, BatchInfo info, bytearray data):
+cdef Appended append_batch(node, leader, BatchInfo info, bytearray data, Py_ssize_t most_named):
     cdef LogCore log = leader.log
     cdef object limits = leader.partition.topic.limits, cluster = node.cluster
     cdef int64_t now = cluster.clock.time_ms()
-    cdef int64_t newest = check_records(data, info, limits, now)
+    cdef int64_t newest = check_records(data, info, limits, now, most_named)
     cdef bint log_append_time = limits.log_append_time
     cdef int64_t base
     cdef object epoch = leader.known.epoch

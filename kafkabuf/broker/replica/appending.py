@@ -89,12 +89,12 @@ def join_transaction(node: Node, leader: Replica, info: BatchInfo, terms: Terms)
         ) from error
 
 
-def append_message_set(node: Node, leader: Replica, data: bytearray) -> tuple[int, int]:
+def append_message_set(node: Node, leader: Replica, data: bytearray, most_named: int) -> tuple[int, int]:
     """Appends a message set of magic 0 and 1. Returns its base offset, and the offset behind its last record."""
     log, limits = leader.log, leader.partition.topic.limits
     view = memoryview(data)
     info, offsets = message_set.check_message_set(view, limits)
-    check_records(view, info, limits, node.cluster.clock.time_ms())
+    check_records(view, info, limits, node.cluster.clock.time_ms(), most_named)
     message_set.stamp(data, offsets, log.end_offset)
     base = log.append(data, info, leader.known.epoch)
     return base, base + info.count

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
 from functools import wraps
-from itertools import chain
+from itertools import chain, count
 from typing import Any, ParamSpec, TypeVar
 
 from kafkabuf.clock import Clock
@@ -100,6 +100,17 @@ class Slices:
             return job.done
         result: T = job.done.result()
         return result
+
+    def begin(self) -> Callable[[], bool]:
+        """Begins a slice of work that is not a generator. The result says, after each step, whether the slice is
+        over."""
+        clock, left = self._clock, count(SLICE_STEPS, -1)
+        end = clock.monotonic() + SLICE_SECONDS
+
+        def over() -> bool:
+            return next(left) <= 1 or clock.monotonic() >= end
+
+        return over
 
     @property
     def changing(self) -> bool:
