@@ -68,6 +68,7 @@ OF_SENDING = (
     "retries",
     "schema.registry.",
 )
+_NAME = re.compile(r"^([\w.\-]*)")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
 _SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*([ \t\f]*[=:][ \t\f]*|[ \t\f]+)")
@@ -147,7 +148,9 @@ def _given(properties: tuple[str, ...]) -> dict[str, str]:
     for found in properties:
         name, equals, value = found.partition("=")
         if not (name.strip() and equals):
-            raise click.UsageError(f"--property {found!r} is not of the form NAME=VALUE")
+            # What stands behind the name may be a password.
+            name, rest = _NAME.split(found, 1)[1:]
+            raise click.UsageError(f"--property {name + '...' * bool(rest)!r} is not of the form NAME=VALUE")
         given[name.strip().replace("_", ".")] = value.strip()
     return given
 

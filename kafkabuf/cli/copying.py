@@ -177,18 +177,21 @@ def line_sender(parser: Callable[[int], Parse]) -> Send:
     return send
 
 
-def row_sender(kind: str, columns: Columns, value_format: Avro | Json | Protobuf | None) -> Send:
-    """Sends the rows of an input."""
+def row_sender(
+    kind: str, columns: Columns, value_format: Avro | Json | Protobuf | None, *, one_type: bool = False
+) -> Send:
+    """Sends the rows of an input. `one_type`: see Shaper."""
+    from kafkabuf.cli.input_checks import checked
     from kafkabuf.cli.input_tables import RowsAsJson, Shaper, rows_of
 
-    shaped = Shaper(columns, raw=value_format is None)
+    shaped = Shaper(columns, raw=value_format is None, one_type=one_type)
 
     def send(run: Run, source: Input, reading: Reading) -> None:
         producer, delivery = reading.producer, reading.delivery
         done = 0 if source.state is None else source.state.count
         with _opened(source, reading) as opened:
             for found in reading.interrupt.watched(rows_of(source.file, opened, kind, columns)):
-                rows = found.behind(done)
+                rows = checked(found.behind(done), columns, reading.partitions)
                 if run.refusals.stops:
                     rows = rows.before_refused()
                 delivery.add_rows(

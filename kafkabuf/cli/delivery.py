@@ -6,6 +6,7 @@ run, is left out, or goes to a file. An error that is not of a record, such as a
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _OF_RECORDS = (InvalidRecordError, InvalidTimestampError, RecordTooLargeError)
 _MAX_BLOCKS = 64
 _MAX_NOTES = 10
+# A bulk append begins its errors with the place of the row in its data.
+_ROW = re.compile(r"row (\d+): ")
 
 
 class StoppedError(Exception):
@@ -137,8 +140,10 @@ class Delivery:
         except SerializationError as error:
             self.settle(0)
             self.give_up(getattr(error, "report", None))
-            place = self.source.place("in the rows from", rows[0])
-            raise StoppedError(f"{place} to {rows[-1]}: {error}") from error
+            found, text = _ROW.match(str(error)), _without_row(error)
+            if found is not None:
+                raise StoppedError(f"{self.source.place('row', rows[int(found[1])])}: {text}") from error
+            raise StoppedError(f"{self.source.place('in the rows from', rows[0])} to {rows[-1]}: {text}") from error
         kept = raw if self._refusals.dead_letters is not None else None
         if rows or refused:
             last = max(*rows[-1:], *(each.line for each in refused), 0)
@@ -197,12 +202,18 @@ class Delivery:
             if not self._is_of_record(error):
                 raise StoppedError(f"{pending.source.place(self._refusals.unit, line)}: {error}") from error
             raw = pending.raw[row] if pending.raw is not None else b""
-            self._refusals.take(pending.source, Refused(line, raw, str(error)))
+            self._refusals.take(pending.source, Refused(line, raw, _without_row(error)))
 
     def _is_of_record(self, error: KafkaError) -> bool:
         # Records that were refused for others' sake are good: they may go to a file, but not be left out.
         to_file = self._refusals.dead_letters is not None
         return isinstance(error, _OF_RECORDS) or (to_file and isinstance(error, RefusedWithOthersError))
+
+
+def _without_row(error: KafkaError) -> str:
+    """The input has another number for the row."""
+    found = _ROW.match(str(error))
+    return str(error)[0 if found is None else found.end() :]
 
 
 def _before(records: Records, line: int) -> Records:

@@ -7,6 +7,7 @@ are read first, and pyarrow parses them.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from kafkabuf.cli.input_bytes import InputBytes
-from kafkabuf.cli.input_records import Refused
+from kafkabuf.cli.input_records import Refused, not_utf8
 from kafkabuf.cli.input_rows import Rows, pieces_of
 from kafkabuf.extras import needs
 from kafkabuf.formats._csv_rows import whole_rows
@@ -25,23 +26,25 @@ with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
 
 _BLOCK = 1 << 20
 _LONGEST_ROW = 16 << 20
-_MARK = b"\xef\xbb\xbf"
 _ROW = re.compile(r"Row #(\d+)")
 
 
 def csv_rows(source: InputBytes, texts: Iterable[str | None]) -> Iterator[Rows]:
     """The rows of CSV, in order and in bounded number. The columns `texts` are text. The others have the types that
-    pyarrow gives to the first block. Raises click.ClickException for faulty CSV, and pa.ArrowException."""
+    pyarrow gives to the first block with a value of theirs. Raises click.ClickException for faulty CSV, and
+    pa.ArrowException."""
     types = {name: pa.string() for name in texts if name is not None}
-    schema, names, first = None, None, 1
+    header: list[str] | None = None
+    names, first = None, 1
     for block in _blocks(source):
         parsed = _parsed(block, first, names, types)
-        if schema is None:
-            schema = parsed.table.schema
-            _check_text(schema)
+        found = parsed.table.schema
+        if header is None:
+            header = found.names
             # Two columns may have one name.
-            names = [str(place) for place in range(len(schema))]
-            types = dict(zip(names, schema.types, strict=True))
+            names = [str(place) for place in range(len(found))]
+        types = {name: kind for name, kind in zip(names or (), found.types, strict=True) if not pa.types.is_null(kind)}
+        schema = pa.schema(zip(header, found.types, strict=True))
         yield from _numbered(parsed, schema, first, source.offset)
         first += parsed.table.num_rows + len(parsed.refused)
 
@@ -58,7 +61,7 @@ def _blocks(source: InputBytes) -> Iterator[bytes]:
     read: Callable[[int], bytes] = source.whole
     while chunk := read(_BLOCK):
         if read == source.whole:
-            chunk = chunk.removeprefix(_MARK)
+            chunk = chunk.removeprefix(BOM_UTF8)
         end, place = whole_rows(chunk, place)
         if end:
             yield b"".join((*carried, chunk[:end]))
@@ -77,6 +80,7 @@ def _blocks(source: InputBytes) -> Iterator[bytes]:
 
 def _parsed(block: bytes, first: int, names: list[str] | None, types: dict[str, Any]) -> _Parsed:
     """A block whose first row has this number. Without `names` it begins with the header."""
+    _check_text(block)
     refused: list[Refused] = []
     # The header is number 1 of its block.
     before = first - 1 - (names is None)
@@ -100,10 +104,13 @@ def _parsed(block: bytes, first: int, names: list[str] | None, types: dict[str, 
     return _Parsed(table, refused)
 
 
-def _check_text(schema: Any) -> None:
-    for field in schema:
-        if pa.types.is_binary(field.type):
-            raise click.ClickException(f"the column {field.name!r} is not UTF-8: iconv -f latin1 -t utf-8 converts it")
+def _check_text(block: bytes) -> None:
+    """pyarrow takes other text for bytes, and does not tell of a faulty row with such text."""
+    try:
+        block.decode()
+    except UnicodeDecodeError as error:
+        near = block[max(error.start - 20, 0) : error.start + 20]
+        raise click.ClickException(f"the csv file cannot be read: near {near!r} {not_utf8(block)}") from None
 
 
 def _numbered(parsed: _Parsed, schema: Any, next_row: int, end: int) -> Iterator[Rows]:

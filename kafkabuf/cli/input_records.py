@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 # json.loads() looks at the encoding of each text, and json.dumps() makes an encoder for each value.
 _decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 class Refused(NamedTuple):
@@ -205,12 +205,18 @@ def _loaded(line: bytes) -> dict[str, Any]:
     try:
         row = _decode(line.decode())
     except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8: iconv -f latin1 -t utf-8 converts such files") from None
+        raise ValueError(not_utf8(line)) from None
     except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(row, dict):
         raise ValueError(f"an object is needed, found {_kind(row)}")
     return row
+
+
+def not_utf8(text: bytes) -> str:
+    """What to do with a text that is not UTF-8."""
+    encoding = "utf-16" if text.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "latin1"
+    return f"it is not UTF-8: iconv -f {encoding} -t utf-8 converts such files"
 
 
 def _member(row: dict[str, Any], name: str) -> Any:
@@ -226,7 +232,8 @@ def _kind(value: object) -> str:
 
 
 def compact(value: object) -> bytes:
-    """JSON without blanks. Raises ValueError for text that UTF-8 cannot encode."""
+    """JSON without blanks. Raises ValueError for text that UTF-8 cannot encode, and for numbers that JSON lacks: Python
+    reads 1e999 as infinity."""
     return _encode(value).encode()
 
 

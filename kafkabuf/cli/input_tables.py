@@ -11,13 +11,18 @@ from kafkabuf.cli.input_bytes import CHUNK, InputBytes
 from kafkabuf.cli.input_csv import csv_rows
 from kafkabuf.cli.input_records import Columns, compact
 from kafkabuf.cli.input_rows import MAX_ROWS, Rows, pieces_of
+from kafkabuf.errors import SerializationError
 from kafkabuf.extras import needs
+from kafkabuf.formats import Json
 
 with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
     import pyarrow as pa
-    from pyarrow import ipc, parquet
+    from pyarrow import compute, ipc, parquet
 
 _MAGIC = b"ARROW1\0\0"
+_NEIGHBOURS = 64  # rows
+_MICROS = pa.timestamp("us")
+_ZONE = r":.*(Z|[+-]\d\d(:?\d\d)?)$"
 
 
 def rows_of(path: str, source: InputBytes, kind: str, columns: Columns) -> Iterator[Rows]:
@@ -33,7 +38,10 @@ def rows_of(path: str, source: InputBytes, kind: str, columns: Columns) -> Itera
             for batch in pieces_of(whole):
                 yield Rows(batch, range(first, first + batch.num_rows), (), end)
                 first += batch.num_rows
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
+        # Of torn data Arrow says so with an OSError that has no number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise click.ClickException(f"the {kind} file cannot be read: {error}") from error
 
 
@@ -88,35 +96,48 @@ class _Stream:
 
 class Shaper:
     """Makes a RecordBatch with the columns of send_arrow(): `value` is a column, or else a struct of those that are no
-    other part. With `raw` the value is text or bytes."""
+    other part. With `raw` the value is text or bytes. With `one_type` all values must have one type: nothing would
+    tell a reader which schema a value has."""
 
-    def __init__(self, columns: Columns, *, raw: bool) -> None:
+    def __init__(self, columns: Columns, *, raw: bool, one_type: bool = False) -> None:
         self._columns = columns
         self._raw = raw
+        self._one_type = one_type
+        self._type: Any = None
 
     def __call__(self, batch: Any) -> Any:
         """Raises click.ClickException if a column is missing, or is of a wrong type."""
         key, headers, timestamp, partition, _ = self._columns
         try:
-            parts = {"value": self._value(batch)}
+            parts = {"value": self._typed(self._value(batch))}
             if key is not None:
                 parts["key"] = _text(_column(batch, key))
             if headers is not None:
                 parts["headers"] = _column(batch, headers)
             if timestamp is not None:
-                found = _column(batch, timestamp)
-                parts["timestamp"] = found if pa.types.is_timestamp(found.type) else found.cast(pa.timestamp("ms"))
+                parts["timestamp"] = times(_column(batch, timestamp))
             if partition is not None:
                 parts["partition"] = _column(batch, partition).cast(pa.int32())
             return pa.RecordBatch.from_pydict(parts)
         except pa.ArrowException as error:
             raise click.ClickException(f"a column has a wrong type: {error}") from error
 
+    def _typed(self, value: Any) -> Any:
+        self._type = self._type or value.type
+        if self._one_type and value.type != self._type:
+            raise click.ClickException(
+                f"the columns have the type {value.type}, and {self._type} in the rows before: give --value-schema FILE"
+            )
+        return value
+
     def _value(self, batch: Any) -> Any:
         if self._columns.value is not None:
             found = _column(batch, self._columns.value)
             return _text(found) if self._raw else found
         names = [name for name in batch.schema.names if name not in self._columns.beside_value]
+        if len({*names}) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise click.ClickException(f"the file has two columns {twice!r}: a value needs names that differ")
         if not names:
             raise click.ClickException("no column is left for the value: the options name all; give --value COL")
         if not self._raw:
@@ -127,6 +148,19 @@ class Shaper:
                 f"a raw value is one column, and {len(names)} are left: give --value COL or --value-format json"
             )
         return _text(_column(batch, names[0]))
+
+
+def times(column: Any) -> Any:
+    """A column of timestamps, as it is or cast to one. Text is in UTC unless it names a zone. Raises pa.ArrowInvalid
+    for a value that is no time, and pa.ArrowException for a column of another type."""
+    if pa.types.is_timestamp(column.type):
+        return column
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column.cast(pa.timestamp("ms"))
+    # pyarrow takes text with a zone, or without one, for a column.
+    zoned, nothing = compute.match_substring_regex(column, _ZONE), pa.scalar(None, column.type)
+    in_zone = compute.if_else(zoned, column, nothing).cast(pa.timestamp("us", "UTC"))
+    return compute.coalesce(in_zone.cast(_MICROS), compute.if_else(zoned, nothing, column).cast(_MICROS))
 
 
 def _column(batch: Any, name: str) -> Any:
@@ -145,13 +179,26 @@ def _text(column: Any) -> Any:
 
 
 class RowsAsJson:
-    """The rows of a RecordBatch as lines of JSON: each is made when it is asked for."""
+    """The rows of a RecordBatch as lines of JSON, as --value-format json writes them. Some neighbours of a row that is
+    asked for are made with it."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
+        self._first = 0
+        self._lines: list[bytes] = []
 
     def __getitem__(self, row: int) -> bytes:
-        (found,) = self._batch.slice(row, 1).to_pylist()
-        return compact(
-            {name: value if isinstance(value, int | float | None) else str(value) for name, value in found.items()}
-        )
+        if not self._first <= row < self._first + len(self._lines):
+            self._first, self._lines = row, _as_json(self._batch.slice(row, _NEIGHBOURS))
+        return self._lines[row - self._first]
+
+
+def _as_json(batch: Any) -> list[bytes]:
+    try:
+        return [row or b"" for row in Json().encode(batch)]
+    except SerializationError:  # a type or a text that JSON does not have
+        return [compact({name: _plain(value) for name, value in row.items()}) for row in batch.to_pylist()]
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | None) else str(value)

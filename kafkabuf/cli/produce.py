@@ -145,7 +145,9 @@ def produce(
     with errors_explained(servers_of(config)), _files_explained(), ExitStack() as stack:
         letters = None if dead_letter_file is None else stack.enter_context(_appended(dead_letter_file))
         if kind in _TABLES:
-            send = row_sender(kind, columns, format_of(value_format, value_schema, value_message))
+            made = format_of(value_format, value_schema, value_message)
+            derived = value_format == "avro" and value_schema is None and not config.given_to_schema_registry()
+            send = row_sender(kind, columns, made, one_type=derived)
         else:
             encode = encoder_of(value_format, value_schema, value_message, config)
             send = line_sender(_parser(kind, columns, key_separator, encode))

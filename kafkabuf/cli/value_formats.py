@@ -23,7 +23,7 @@ def format_of(name: str, schema: Path | None, message: str | None) -> Avro | Jso
         assert schema is not None  # the command has checked both
         assert message is not None
         return Protobuf.from_descriptor_set(schema, message)
-    return Json() if name == "json" else Avro(None if schema is None else schema.read_text("utf-8"))
+    return Json() if name == "json" else Avro(None if schema is None else _text_of(schema))
 
 
 def encoder_of(
@@ -43,11 +43,18 @@ def encoder_of(
     return _avro(schema) if name == "avro" else _protobuf(schema, str(message))
 
 
+def _text_of(schema: Path) -> str:
+    try:
+        return schema.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise click.UsageError(f"--value-schema: {schema} is no Avro schema: it is not UTF-8") from None
+
+
 def _avro(schema: Path) -> Callable[[Any], bytes]:
     from kafkabuf.errors import SerializationError
     from kafkabuf.formats import Avro
 
-    made = Avro(schema.read_text("utf-8"))
+    made = Avro(_text_of(schema))
 
     def encode(value: Any) -> bytes:
         try:

@@ -171,6 +171,13 @@ def test_input_that_fails_is_named(cluster: EmbeddedCluster, topic: str) -> None
     )
 
 
+@pytest.mark.parametrize("given", ["sasl.password:hunter2", "sasl.password hunter2", "hunter2"])
+def test_setting_without_an_equals_sign_is_refused_without_its_value(given: str) -> None:
+    status, error = run("produce", "t", "-X", given, "-b", "127.0.0.1:1")
+    shown = "'hunter2'" if given == "hunter2" else "'sasl.password...'"
+    assert (status, f"--property {shown} is not of the form NAME=VALUE" in error) == (2, True), error
+
+
 def test_state_of_a_pipe_is_refused_at_once(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     status, error = run("produce", topic, str(tmp_path / "pipe"), "--resume", "-b", cluster.bootstrap_servers)

@@ -94,7 +94,9 @@ def test_csv_that_is_not_utf_8_is_refused_instead_of_sent_as_base64(
     path = tmp_path / "in.csv"
     path.write_bytes("id,t\n1,café\n".encode("latin-1"))
     result = produce(cluster, topic, path)
-    assert (result.exit_code, "the column 't' is not UTF-8: iconv" in result.output) == (1, True), result.output
+    assert (result.exit_code, r"near b'id,t\n1,caf\xe9\n' it is not UTF-8: iconv" in result.output) == (1, True), (
+        result.output
+    )
     assert values(cluster, topic) == []
 
 
@@ -173,6 +175,7 @@ def test_file_without_lines_is_refused_with_the_way_to_send_it(
     [
         (b'{"id":NaN}', "it is not JSON: NaN is no number of JSON"),
         (b'{"id":-Infinity}', "it is not JSON: -Infinity is no number of JSON"),
+        (b'{"id":1e999}', "Out of range float values are not JSON"),
         (b'{"id":"\\ud800"}', "UTF-8 has no half of a surrogate pair"),
         (b'{"id":"\xe9"}', "it is not UTF-8: iconv"),
     ],

@@ -372,7 +372,8 @@ def test_avro_is_what_fastavro_reads(cluster: EmbeddedCluster, topic: str, tmp_p
         (b"a,b\n1,2\n", ["--value-format", "raw"], "a raw value is one column, and 2 are left"),
         (b"a,b\n1,2\n", ["--key", "a", "--headers", "b"], "no column is left for the value"),
         (b"", [], "the csv file cannot be read"),
-        (b"a,b\n1,x\n", ["--timestamp", "b"], "a column has a wrong type"),
+        (b"a,b\n1,1.5\n", ["--timestamp", "b"], "a column has a wrong type"),
+        (b"a,b\n1,true\n", ["--timestamp", "b"], "a column has a wrong type"),
     ],
 )
 def test_faulty_table_is_explained(
