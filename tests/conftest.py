@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 from _pytest.capture import CaptureManager
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from kafkabuf.network._io import BACKENDS
 from rigs.jars import resolve_kafka
@@ -43,8 +43,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
-# Examples are counted, not timed: the machine may be busy with two Kafka servers and Spark.
-settings.register_profile("kafkabuf", deadline=None, print_blob=True, max_examples=effort(100))
+# Examples are counted, not timed: the machine may be busy with two Kafka servers and Spark, or sanitizers slow it down.
+settings.register_profile(
+    "kafkabuf",
+    deadline=None,
+    print_blob=True,
+    max_examples=effort(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("kafkabuf")
 
 

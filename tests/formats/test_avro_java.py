@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from kafkabuf.formats import Avro
@@ -21,8 +21,7 @@ def drawn(examples: int, *strategies: st.SearchStrategy[Any]) -> list[Any]:
     """Examples of strategies. There is no shrinking: all of them go to Java together."""
     examples_drawn: list[Any] = []
 
-    @settings(max_examples=effort(examples), deadline=None, phases=[Phase.generate], database=None,
-              suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    @settings(max_examples=effort(examples), deadline=None, phases=[Phase.generate], database=None)
     @given(st.tuples(*strategies))
     def draw(example: Any) -> None:
         examples_drawn.append(example)
