@@ -32,13 +32,13 @@ def _delete_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[st
         code = injected.code_for(topic.name) or rights.code(Operation.DELETE, ResourceType.TOPIC, topic.name)
         partitions = []
         for partition in topic.partitions:
-            partitions.append(_delete(node, topic.name, partition, code))
+            partitions.append((yield from _delete(node, topic.name, partition, code)))
             yield
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 
 
-def _delete(node: Node, name: str, requested: Any, code: int) -> dict[str, int]:
+def _delete(node: Node, name: str, requested: Any, code: int) -> Work[dict[str, int]]:
     try:
         if code:
             raise error_for_code(code)
@@ -51,6 +51,8 @@ def _delete(node: Node, name: str, requested: Any, code: int) -> dict[str, int]:
             raise PolicyViolationError(f"the cleanup.policy of topic {name} does not contain delete")
         log.delete_before(log.high_watermark if requested.offset == _ALL else requested.offset)
         leader.wake()
+        while log.drop_deleted():
+            yield
     except KafkaError as error:
         return {"partition_index": requested.partition_index, "low_watermark": -1, "error_code": error.code}
     return {"partition_index": requested.partition_index, "low_watermark": log.log_start_offset}

@@ -115,26 +115,33 @@ class PartitionLog(LogCore):
 
     # ---- dropping
 
-    def retain(self) -> None:
+    def retain(self) -> bool:
         """Drops old batches or segments. As in Kafka, the log drops the oldest only if the rest still fills
-        retention.bytes, or if its newest record is older than retention.ms."""
+        retention.bytes, or if its newest record is older than retention.ms. Returns whether it has left some for the
+        next call."""
         config = self.config
         if not config.delete:
-            return
+            return False
         oldest = NO_TIMESTAMP if config.retention_ms == UNLIMITED else self.clock.time_ms() - config.retention_ms
         size = NO_LIMIT if config.retention_bytes == UNLIMITED else config.retention_bytes
-        self.segments.drop_old(size, oldest, self.high_watermark, self.producers)
+        more = self.segments.drop_old(size, oldest, self.high_watermark, self.producers)
         if self.segments.start_offset > self.log_start_offset:
             self._start_at(self.segments.start_offset)
+        return more
 
     def delete_before(self, offset: int) -> None:
-        """DeleteRecords: no reader gets a record before `offset` any more. Raises OffsetOutOfRangeError beyond the high
-        watermark."""
+        """DeleteRecords: no reader gets a record before `offset` any more. The segments of these records may wait for
+        `drop_deleted`. Raises OffsetOutOfRangeError beyond the high watermark."""
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRangeError(f"offset {offset}: an offset from 0 to {self.high_watermark} is needed")
         if offset > self.log_start_offset:
             self.segments.drop_before(offset)
             self._start_at(offset)
+
+    def drop_deleted(self) -> bool:
+        """Drops segments that lie wholly before the log's start. Returns whether it has left some for the next call."""
+        some = not self.closed and self.segments.start_offset < self.log_start_offset
+        return some and self.segments.drop_before(self.log_start_offset)
 
     def _start_at(self, offset: int) -> None:
         self.log_start_offset = offset

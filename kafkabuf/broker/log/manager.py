@@ -260,7 +260,7 @@ class LogManager:
             for key, partition_log in tuple(self._logs.items()):
                 again = again or self.data_dir is not None or partition_log.config.retention_ms != UNLIMITED
                 if not partition_log.closed:
-                    self._retain(key, partition_log)
+                    yield from self._retaining(key, partition_log)
                 yield
             yield from self._writing_checkpoints()
         finally:
@@ -271,13 +271,16 @@ class LogManager:
     def retain(self) -> None:
         """Drops what has expired."""
         for key, partition_log in self._logs.items():
-            self._retain(key, partition_log)
+            finish(self._retaining(key, partition_log))
 
     @staticmethod
-    def _retain(key: Key, partition_log: PartitionLog) -> None:
+    def _retaining(key: Key, partition_log: PartitionLog) -> Work[None]:
+        while partition_log.drop_deleted():
+            yield
         if partition_log.config.retention_ms != UNLIMITED:
             try:
-                partition_log.retain()
+                while not partition_log.closed and partition_log.retain():
+                    yield
             except KafkaStorageError as error:
                 log.error("%s-%d keeps expired records: %s", key[1], key[2], error)
 

@@ -186,12 +186,13 @@ class Segments(Protocol):
     def newest_timestamp(self) -> int:
         """The greatest timestamp, or NO_TIMESTAMP."""
 
-    def drop_old(self, size: int, timestamp: int, limit: int, producers: ProducerStates) -> None:
+    def drop_old(self, size: int, timestamp: int, limit: int, producers: ProducerStates) -> bool:
         """Drops batches from the start: those that `size` bytes do not need, but never the last, and those that are
-        older than `timestamp`. Drops nothing at or behind `limit`."""
+        older than `timestamp`. Drops nothing at or behind `limit`. Returns whether it has left some for the next
+        call."""
 
-    def drop_before(self, offset: int) -> None:
-        """Drops what lies wholly before `offset`."""
+    def drop_before(self, offset: int) -> bool:
+        """Drops what lies wholly before `offset`. Returns whether it has left some for the next call."""
 
     def truncate_to(self, offset: int) -> None:
         """Drops every batch with an offset of `offset` or more."""

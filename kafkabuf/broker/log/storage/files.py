@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
-from itertools import pairwise
+from itertools import islice, pairwise, takewhile
 from pathlib import Path
 
 from kafkabuf.broker.log.batch import NO_TIMESTAMP, Data
@@ -55,6 +55,8 @@ log = logging.getLogger("kafkabuf.broker")
 EPOCHS = "leader-epoch-checkpoint"
 # A read brings no more than this into memory, and looks at the header of each batch in it.
 _MOST_BYTES = 8 * 1024 * 1024
+# A drop deletes the files of so many segments. The next drop goes on.
+_MOST_DROPPED = 10
 _LEFT_OVER = (".tmp", ".deleted", ".cleaned", ".swap")
 _OURS = (*_LEFT_OVER, ".log", ".index", ".timeindex", ".txnindex", ".snapshot", EPOCHS)
 
@@ -255,31 +257,39 @@ class FileSegments:
 
     # ---- dropping
 
-    def drop_old(self, size: int, timestamp: int, limit: int, producers: ProducerStates) -> None:
-        kept = self.size
-        while (first := self._segments[0]).size and first.end_offset <= limit:
-            superfluous = len(self._segments) > 1 and kept - first.size >= size
-            if not (superfluous or NO_TIMESTAMP < first.newest < timestamp):
+    def drop_old(self, size: int, timestamp: int, limit: int, producers: ProducerStates) -> bool:
+        kept, count = self.size, 0
+        for segment in islice(self._segments, _MOST_DROPPED):
+            superfluous = count + 1 < len(self._segments) and kept - segment.size >= size
+            old = NO_TIMESTAMP < segment.newest < timestamp
+            if not segment.size or segment.end_offset > limit or not (superfluous or old):
                 break
-            if len(self._segments) == 1:
-                self.roll(producers)
-            kept -= first.size
-            self._drop_first()
+            kept -= segment.size
+            count += 1
+        if count == len(self._segments):
+            self.roll(producers)
+        return self._drop_first(count)
 
-    def drop_before(self, offset: int) -> None:
-        while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
-            self._drop_first()
+    def drop_before(self, offset: int) -> bool:
+        following = islice(self._segments, 1, _MOST_DROPPED + 1)
+        return self._drop_first(sum(1 for _ in takewhile(lambda segment: segment.base_offset <= offset, following)))
 
-    def _drop_first(self) -> None:
-        """Files that the disk does not delete stay. The checkpoint of log starts hides their records after a
-        restart."""
+    def _drop_first(self, count: int) -> bool:
+        """Returns whether there may be more to drop. Files that the disk does not delete stay. The checkpoint of log
+        starts hides their records after a restart."""
+        dropped, more = self._segments[:count], count == _MOST_DROPPED
+        del self._segments[:count]
         try:
-            self._segments.pop(0).delete()
-            for offset, path in self._snapshots():
+            for segment in dropped:
+                segment.delete()
+                _delete(self._snapshot_at(segment.base_offset))
+            # A snapshot that was taken when the log was closed may lie within a segment.
+            for offset, path in self._snapshots() if dropped and not more else ():
                 if offset < self.start_offset:
                     _delete(path)
         except KafkaStorageError as error:
             log.error("%s", error)
+        return more
 
     def truncate_to(self, offset: int) -> None:
         while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
@@ -312,7 +322,10 @@ class FileSegments:
     def _take_snapshot(self, producers: ProducerStates) -> None:
         """Opening trusts the transaction index up to the snapshot: the index comes first."""
         self._write_aborted()
-        write_whole(self.folder / f"{file_name(self.end_offset)}.snapshot", encode_snapshot(producers))
+        write_whole(self._snapshot_at(self.end_offset), encode_snapshot(producers))
+
+    def _snapshot_at(self, offset: int) -> Path:
+        return self.folder / f"{file_name(offset)}.snapshot"
 
     def producers(self) -> tuple[int, ProducerStates]:
         if self._empty:

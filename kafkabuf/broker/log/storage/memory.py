@@ -127,7 +127,7 @@ class MemorySegments(MemoryCore):
 
     # ---- dropping
 
-    def drop_old(self, size: int, timestamp: int, limit: int, producers: ProducerStates) -> None:
+    def drop_old(self, size: int, timestamp: int, limit: int, producers: ProducerStates) -> bool:
         index, last = self._first, len(self._batches) - 1
         while index <= last:
             batch = self._batches[index]
@@ -136,10 +136,12 @@ class MemorySegments(MemoryCore):
                 break
             index += 1
         self._drop(index)
+        return False
 
-    def drop_before(self, offset: int) -> None:
+    def drop_before(self, offset: int) -> bool:
         self._drop(self._index(offset))
         self.start_offset = min(self.start_offset, offset)
+        return False
 
     def _drop(self, index: int) -> None:
         if index == self._first:
