@@ -13,7 +13,6 @@ from cpython.sequence cimport PySequence_Fast_GET_ITEM, PySequence_Fast_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, uint8_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport strlen
 
 from kafkabuf._wire cimport Field, field_size
 
@@ -29,12 +28,26 @@ cdef int hold_not_bytes(object data, Field* field, Py_buffer* view, str name) ex
         PyObject_GetBuffer(data, view, PyBUF_ND | PyBUF_FORMAT)
     except (BufferError, ValueError) as error:  # NumPy arrays and released memoryviews raise ValueError
         raise SerializationError(f"the {name}'s memory is not one contiguous piece: {error}") from None
-    if view.format != NULL and view.format[0] != 0 and view.format[strlen(view.format) - 1] == b"O":
+    if holds_objects(view.format):
         PyBuffer_Release(view)
         raise SerializationError(f"the {name} holds Python objects, and only their addresses would be sent: encode it")
     field.data = <const uint8_t*>view.buf
     field.size = view.len
     return 1
+
+
+cdef bint holds_objects(const char* format) noexcept:
+    """Whether an item has a Python object: the code O. A field's name stands between colons, and may have an O too."""
+    cdef bint in_name = False
+    if format == NULL:
+        return False
+    while format[0] != 0:
+        if format[0] == b":":
+            in_name = not in_name
+        elif format[0] == b"O" and not in_name:
+            return True
+        format += 1
+    return False
 
 
 cdef int hold_headers(Headers* held, object headers) except -1:
@@ -132,6 +145,9 @@ cdef object view_of_value(object value):
         view = PyMemoryView_FromObject(value)
     except (TypeError, BufferError, ValueError):  # NumPy arrays and released memoryviews raise ValueError
         view = None
-    if view is None or not PyBuffer_IsContiguous(PyMemoryView_GET_BUFFER(view), b"A"):
+    if view is None or not PyBuffer_IsContiguous(PyMemoryView_GET_BUFFER(view), b"C"):
         raise SerializationError(f"a header's value must be contiguous bytes or None, found {type(value).__name__}")
+    if holds_objects(PyMemoryView_GET_BUFFER(view).format):
+        raise SerializationError("a header's value holds Python objects, and only their addresses would be sent: "
+                                 "encode it")
     return view

@@ -33,6 +33,7 @@ cdef struct Waiter:
 
 
 cdef class BufferPool:
+    cdef object __weakref__
     # ---- fixed at construction
     cdef readonly Py_ssize_t total          # bytes: slab_count * slab_size + loose
     cdef readonly Py_ssize_t slab_size      # bytes

@@ -17,8 +17,10 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+import os
 import threading
 import time
+from weakref import WeakSet
 
 from kafkabuf._lock cimport break_lock
 from kafkabuf._view cimport items_of, view_of
@@ -79,6 +81,17 @@ cdef class Arena:
 _new_arena = Arena      # tests have other arenas
 
 
+_pools = WeakSet()
+
+
+def _after_fork_in_child():
+    for pool in list(_pools):
+        pool._forget_waiters()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 cdef int call(hook, tuple arguments=()) except -1:
     # A hook may go between a look at the pool's field and the call: `forget_hooks` runs in another thread.
     if hook is not None:
@@ -119,6 +132,7 @@ cdef class BufferPool:
         kb_prefer_huge_pages(self.base, total)
         if set_up(&self.table, self.slab_count) < 0 or set_up_blocks(&self.blocks, self.slab_count, slab_size) < 0:
             raise MemoryError(f"no memory for the bookkeeping of {self.slab_count} slabs")
+        _pools.add(self)
 
     def __dealloc__(self):
         # No thread can be inside the pool any more: a waiting thread and every Slab hold a reference to it.
@@ -372,12 +386,16 @@ cdef class BufferPool:
         self.closed = True
         self.unlock_and_serve()
 
-    def disown(self):
-        """Hand out no more memory, in a forked child, where the lock's holder and the waiting threads do not exist."""
+    def _forget_waiters(self):
+        """In a forked child: the lock's holder and the waiting threads do not exist, and must get no memory."""
         kb_spin_unlock(&self.lock)
         break_lock(&self.guard)
         self.first_waiter = NULL
         self.waiting = 0
+
+    def disown(self):
+        """Hand out no more memory, in a forked child whose parent goes on with what lies in it."""
+        self._forget_waiters()
         self.closed = self.disowned = True
 
     def forget_hooks(self):

@@ -103,7 +103,7 @@ cdef class AccumulatorCore:
     # bytes as (slab, extent), or raises.
     cdef readonly dict nonwaiting_allocators
     # The same for a caller that must not wait in any thread: its patience is NEVER_WAITS. An event loop may go on in
-    # another thread, and a thread of its pool may get the ident of a thread that has ended. None: there is no such caller.
+    # another thread, and a thread of its pool may get the ident of a thread that has ended. None: no such caller.
     cdef public object loop_allocator
     # ---- guarded by the producer's lock
     cdef readonly set slow_nodes        # nodes that get no records without key and partition (KIP-794)

@@ -192,14 +192,19 @@ class _Reading:
     def _bounds(self) -> dict[int, Bounds]:
         return self._caller._call(self._find_bounds)
 
-    def _find_bounds(self, cluster: Cluster) -> dict[int, Bounds]:
-        """The bounds of each partition to read; none before the topic exists. Raises UnknownTopicOrPartitionError if
-        the topic has no such partition, or was deleted since the last call."""
+    def _find_topic(self, cluster: Cluster) -> Topic | None:
+        """None before the topic exists. Raises UnknownTopicOrPartitionError if it was deleted since the last call."""
         topic = cluster.catalogue.find(self._name)
         if self._topic is None:
             self._topic = topic
         elif topic is not self._topic:
             raise UnknownTopicOrPartitionError(f"topic {self._name} was deleted while its records were read")
+        return topic
+
+    def _find_bounds(self, cluster: Cluster) -> dict[int, Bounds]:
+        """The bounds of each partition to read; none before the topic exists. Raises UnknownTopicOrPartitionError if
+        the topic has no such partition, or was deleted since the last call."""
+        topic = self._find_topic(cluster)
         if topic is None:
             return {}
         by_partition = {p.index: arrivals.bounds(p, self._committed) for p in arrivals.chosen(topic, self._partition)}
@@ -208,9 +213,10 @@ class _Reading:
         return by_partition
 
     def _piece(self, cluster: Cluster, index: int, end: int) -> Piece:
-        self._find_bounds(cluster)
-        assert self._topic is not None
-        return arrivals.read_piece(self._topic.partition(index), self._offsets[index], end, self._committed)
+        # Not _find_bounds: a look at all partitions for each piece would take the square of their number.
+        topic = self._find_topic(cluster)
+        assert topic is not None
+        return arrivals.read_piece(topic.partition(index), self._offsets[index], end, self._committed)
 
     def _ready(self, cluster: Cluster, offsets: int) -> bool:
         """Whether the wait is over: there are that many offsets to read, or the next look raises an error."""

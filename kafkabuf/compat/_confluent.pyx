@@ -2,13 +2,17 @@
 """The per-record path of compat/confluent.py: Producer.produce(), poll(), and messages."""
 
 cimport cython
+from cpython.buffer cimport PyBuffer_Release
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.types cimport clockid_t
 
+from kafkabuf._held cimport hold as hold_field
 from kafkabuf._lock cimport break_lock, enter_lock, leave_lock
 from kafkabuf._sealed cimport seal
+from kafkabuf._wire cimport Field
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._batch cimport SUCCEEDED, Batch, FutureCallback, RecordFuture, offset_in, timestamp_in
 
@@ -39,6 +43,21 @@ cdef double seconds_now(clockid_t clock) noexcept:
 cdef object encoded(object data):
     """confluent-kafka takes str and sends it as UTF-8."""
     return (<str>data).encode() if type(data) is str else data
+
+
+def bytes_of(data, str name not None):
+    """A copy of a key or value, or None. Raises SerializationError where send() does."""
+    cdef Field field
+    cdef Py_buffer view
+    cdef bint taken
+    if data is None or type(data) is bytes:
+        return data
+    taken = hold_field(data, &field, &view, name)
+    try:
+        return PyBytes_FromStringAndSize(<const char*>field.data, field.size)
+    finally:
+        if taken:
+            PyBuffer_Release(&view)
 
 
 cdef list pairs_of(object headers):
@@ -297,9 +316,11 @@ cdef class ProduceCore:
         message.since = seconds_now(CLOCK_MONOTONIC)
         try:
             self._stand_in_line(message, on_delivery)
-        except KafkaError as error:
+        except BaseException as error:
             self.let_go()
-            self._refuse(error)
+            if isinstance(error, KafkaError):
+                self._refuse(error)
+            raise
         return 0
 
     cdef int hold(self) except -1:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from kafkabuf.compat._confluent import Message, ProduceCore
+from kafkabuf.compat._confluent import Message, ProduceCore, bytes_of
 from kafkabuf.compat.confluent_arguments import check_batch, config_of, group_in, limit_of
 from kafkabuf.compat.confluent_errors import call_error, classes, exception, new_error, peers_errors
 from kafkabuf.compat.confluent_lines import Lines
@@ -173,9 +173,11 @@ class Producer(ProduceCore):
         refusal = self._producer.accumulator.refusal
         if refusal is not None:  # there is no transaction that the record could join
             raise refusal()
-        for data, keep in ((message.key(), message.set_key), (message.value(), message.set_value)):
-            if data is not None:
-                keep(bytes(memoryview(data)))  # the caller may change a bytearray before the record is encoded
+        # The caller may change a bytearray before the record is encoded.
+        message.set_key(bytes_of(message.key(), "key"))
+        message.set_value(bytes_of(message.value(), "value"))
+        if (headers := message.headers()) is not None:
+            message.set_headers([(name, bytes_of(data, "header")) for name, data in headers])
         size = sum(len(data) for data in (message.key(), message.value()) if data is not None)
         largest = self._producer.config.max_request_size
         if size + OVERHEAD > largest:

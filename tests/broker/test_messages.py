@@ -16,6 +16,7 @@ import pytest
 
 from kafkabuf.broker import ConsumerRecord, EmbeddedCluster
 from kafkabuf.broker.log import decoding
+from kafkabuf.broker.replica import arrivals
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import (
     ClosedError,
@@ -383,3 +384,19 @@ def test_threads_read_at_the_same_time(cluster: EmbeddedCluster) -> None:
         thread.join(20)
     assert [len(records) for records in found.values()] == [500] * 4
     assert all(records == found[0] for records in found.values())
+
+
+@pytest.mark.parametrize("read", ["messages", "consume"])
+def test_time_to_read_many_partitions_is_not_the_square_of_their_number(
+    alone: CountedCluster, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    looks: list[object] = []
+    bounds = arrivals.bounds
+    monkeypatch.setattr(arrivals, "bounds", lambda *arguments: looks.append(1) or bounds(*arguments))  # type: ignore[func-returns-value]
+    alone.create_topic("wide", partitions=300)
+    with producer(alone) as sending:
+        for number in range(300):
+            sending.send("wide", b"v", partition=number)
+    found = alone.messages("wide") if read == "messages" else list(alone.consume("wide", timeout=0.0))
+    assert len(found) == 300
+    assert len(looks) <= 10 * 300

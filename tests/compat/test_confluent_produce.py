@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -112,6 +113,30 @@ def test_a_full_queue_raises_buffer_error(alone: Callable[..., Producer], new: C
     producer.poll(0)
     assert [error.code() for error, _ in reports.calls] == [KafkaError._PURGE_QUEUE] * 2
     producer.produce(TOPIC, b"v")
+
+
+@pytest.mark.parametrize("bad", [5, memoryview(b"abcd")[::2], np.array([object()])], ids=["int", "gaps", "objects"])
+@pytest.mark.parametrize("field", ["value", "key"])
+def test_record_that_cannot_be_sent_takes_no_place_while_its_topic_is_unknown(
+    alone: Callable[..., Producer], field: str, bad: Any
+) -> None:
+    producer = alone({"queue.buffering.max.messages": 2})
+    for _ in range(3):
+        with pytest.raises(TypeError, match=f"the {field}"):
+            producer.produce(TOPIC, **{field: bad})
+    assert len(producer) == producer.held == 0
+
+
+def test_memory_of_the_caller_may_change_while_the_topic_is_unknown(
+    new: Callable[..., Producer], cluster: EmbeddedCluster
+) -> None:
+    cluster.set_latency(0.2, METADATA)
+    producer, memory = new(), bytearray(b"before")
+    producer.produce("known-later", memory, memory, headers={"name": memory})
+    memory[:] = b"after that"
+    assert producer.flush(PATIENCE) == 0
+    (found,) = cluster.messages("known-later")
+    assert (found.key, found.value, found.headers) == (b"before", b"before", [("name", b"before")])
 
 
 def test_full_memory_raises_buffer_error_at_once(new: Callable[..., Producer], cluster: EmbeddedCluster) -> None:

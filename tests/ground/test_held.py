@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kafkabuf._records import MemoryRecordsBuilder
@@ -98,3 +100,37 @@ def test_no_header_is_held_after_the_call(count: int, bad: Any) -> None:
             MemoryRecordsBuilder().append(1, "text", b"v", good)  # type: ignore[arg-type]
     assert (sys.getrefcount(name), sys.getrefcount(value)) == before
     memory.clear()
+
+
+class OfObjects(ctypes.Structure):
+    _fields_ = (("Order", ctypes.c_int), ("object", ctypes.py_object))
+
+
+HOLDING_OBJECTS = [
+    np.array([object()]),
+    np.zeros(1, [("number", "i4"), ("object", "O")]),
+    np.zeros(1, [("object", "O"), ("number", "i4")]),
+    np.zeros(1, [("nested", [("object", "O")]), ("number", "i4")]),
+    OfObjects(1, object()),
+]
+
+
+@pytest.mark.parametrize("held", HOLDING_OBJECTS, ids=lambda held: memoryview(held).format)
+def test_no_address_of_an_object_is_written(held: Any) -> None:
+    builder = MemoryRecordsBuilder()
+    for key, value, headers in ((held, None, ()), (None, held, ()), (None, None, [("name", held)])):
+        with pytest.raises(SerializationError, match="only their addresses would be sent"):
+            builder.append(1, key, value, headers)
+
+
+def test_name_of_a_field_may_have_an_o() -> None:
+    numbers: Any = np.zeros(1, [("Order", "u1"), ("O", "u1")])
+    assert MemoryRecordsBuilder().append(1, numbers, numbers, [("name", numbers)]) == 0
+
+
+def test_columns_first_are_refused_everywhere() -> None:
+    """Their bytes lie side by side, and in another order than that of the elements."""
+    data: Any = np.asfortranarray(np.arange(6, dtype=np.uint8).reshape(2, 3))
+    for key, value, headers in ((data, None, ()), (None, data, ()), (None, None, [("name", data)])):
+        with pytest.raises(SerializationError, match="contiguous"):
+            MemoryRecordsBuilder().append(1, key, value, headers)

@@ -24,6 +24,7 @@ from tests.ground.pool_support import (
     make_pool,
     until,
 )
+from tests.hostile.forked import in_a_child
 
 # ---- waiting ---------------------------------------------------------------------------------------------------------
 
@@ -442,4 +443,28 @@ def test_release_without_the_gil_wakes_the_waiter() -> None:
     finally:
         done.set()
     other.result(PATIENCE)
+    assert_all_free(pool)
+
+
+# ---- a fork ----------------------------------------------------------------------------------------------------------
+
+
+def test_thread_that_waits_in_the_parent_gets_no_memory_of_the_child() -> None:
+    clock = ArrivalClock()
+    pool = make_pool(2, clock)
+    held = pool.allocate(SLAB, 0)
+    waiter = in_thread(lambda: pool.allocate(2 * SLAB, None))
+    clock.await_arrival()
+
+    @in_a_child
+    def alone() -> None:
+        pool.allocate(SLAB, 0).release()
+        held.release()
+        assert pool.waiting == 0
+        assert_all_free(pool)
+
+    alone()
+    assert pool.waiting == 1
+    held.release()
+    waiter.result(PATIENCE).release()
     assert_all_free(pool)
