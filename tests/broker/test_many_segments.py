@@ -1,8 +1,10 @@
-"""Logs on disk with very many small segments, which hostile clients make: other clients do not wait for them."""
+"""Logs with very many small segments or batches, which hostile clients make: other clients do not wait for them."""
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -11,7 +13,9 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.storage import files
+from kafkabuf.broker.log.storage.batches import LOOKS
 from kafkabuf.broker.log.storage.files import FileSegments
+from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.protocol import messages as m
 from tests.broker.log_support import kill_all, on_disk, put
 from tests.broker.raw_client import NOW, RawClient, batch
@@ -37,6 +41,16 @@ def files_are_closed() -> object:
 def names(log: PartitionLog, suffix: str) -> list[int]:
     assert isinstance(log.segments, FileSegments)
     return sorted(int(path.stem) for path in log.segments.folder.glob(f"*{suffix}"))
+
+
+def whole(work: Work[Any]) -> tuple[int, Any]:
+    """The number of steps that are left of a work, and its result."""
+    for steps in count():
+        try:
+            next(work)
+        except StopIteration as end:
+            return steps, end.value
+    raise AssertionError
 
 
 def test_deleted_records_go_in_steps(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +80,33 @@ def test_segments_that_go_together_cost_one_look_into_the_folder(log: PartitionL
         while log.drop_deleted():
             pass
     assert looks.call_count == 1
+
+
+@pytest.mark.parametrize("segment_bytes", [None, 14, 1 << 20])
+def test_lookup_by_timestamp_goes_in_steps(tmp_path: Path, segment_bytes: int | None) -> None:
+    """No batch but the last is as new as the timestamp. The index of timestamps does not help."""
+    config = LogConfig(segment_bytes=segment_bytes or 14)
+    log = PartitionLog() if segment_bytes is None else on_disk(tmp_path / "u-0", config)
+    for _ in range(3 * LOOKS):
+        put(log, b"", time=NOW)
+    put(log, b"", time=NOW + 10)
+    for work in (log.offset_at_in_steps(NOW + 5), log.newest_in_steps()):
+        steps, found = whole(work)
+        assert steps >= 2
+        assert found == (3 * LOOKS, NOW + 10, 0)
+
+
+def test_lookup_goes_on_while_the_log_drops_batches() -> None:
+    log = PartitionLog()
+    for _ in range(3 * LOOKS):
+        put(log, b"", time=NOW)
+    put(log, b"", time=NOW + 10)
+    work = log.offset_at_in_steps(NOW + 5)
+    next(work)
+    log.delete_before(2 * LOOKS)
+    next(work)
+    assert log.offset_at(NOW + 5) == (3 * LOOKS, NOW + 10, 0)
+    assert whole(work)[1] == (3 * LOOKS, NOW + 10, 0)
 
 
 def test_response_to_delete_records_comes_when_the_files_are_gone(

@@ -48,7 +48,8 @@ def _look_up_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[s
             if not code and (topic.name, index) in repeated:
                 partitions.append(_refuse(index, _NAMED_TWICE))
             else:
-                partitions.append(_look_up(node, header, topic.name, requested, committed, code))
+                found = yield from _look_up(node, header, topic.name, requested, committed, code)
+                partitions.append(found)
             yield
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
@@ -62,7 +63,7 @@ def _repeated(request: Any) -> set[tuple[str, int]]:
 
 def _look_up(
     node: Node, header: RequestHeader, name: str, requested: Any, committed: bool, code: int
-) -> dict[str, int]:
+) -> Work[dict[str, int]]:
     index = requested.partition_index
     try:
         if code:
@@ -71,7 +72,7 @@ def _look_up(
             raise UnsupportedVersionError(f"version {header.version} does not know the timestamp {requested.timestamp}")
         partition = node.cluster.catalogue.topic(name).partition(index)
         leader = partition.led_by(node.node_id, getattr(requested, "current_leader_epoch", -1))
-        offset, timestamp, epoch = _offset(leader, requested.timestamp, committed)
+        offset, timestamp, epoch = yield from _offset(leader, requested.timestamp, committed)
     except KafkaError as error:
         return _refuse(index, error)
     return {"partition_index": index, "offset": offset, "timestamp": timestamp, "leader_epoch": epoch}
@@ -81,7 +82,7 @@ def _refuse(index: int, error: KafkaError) -> dict[str, int]:
     return {"partition_index": index, "error_code": error.code, "offset": _NOTHING, "timestamp": _NOTHING}
 
 
-def _offset(leader: Replica, timestamp: int, committed: bool) -> tuple[int, int, int]:
+def _offset(leader: Replica, timestamp: int, committed: bool) -> Work[tuple[int, int, int]]:
     """(offset, timestamp, leader epoch); -1 stands for a value that does not exist."""
     log = leader.log
     end = log.last_stable_offset if committed else log.high_watermark
@@ -92,5 +93,6 @@ def _offset(leader: Replica, timestamp: int, committed: bool) -> tuple[int, int,
     if timestamp == LATEST_TIERED:
         return _NOTHING, _NOTHING, _NOTHING
     most = leader.partition.topic.limits.max_message_bytes
-    entry = log.newest(most) if timestamp == NEWEST_TIMESTAMP else log.offset_at(timestamp, most)
+    finding = log.newest_in_steps(most) if timestamp == NEWEST_TIMESTAMP else log.offset_at_in_steps(timestamp, most)
+    entry = yield from finding
     return entry if entry is not None and entry[0] < end else (_NOTHING, _NOTHING, _NOTHING)

@@ -21,6 +21,7 @@ from kafkabuf.broker.log.records import MAX_MESSAGE_BYTES, first_at
 from kafkabuf.broker.log.storage._stored import StoredBatch
 from kafkabuf.broker.log.storage.batches import NO_LIMIT, Head, Segments, heads, read_head
 from kafkabuf.broker.log.storage.memory import MemorySegments
+from kafkabuf.broker.waiting.slices import Work, at_once
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import OffsetOutOfRangeError
 
@@ -214,28 +215,40 @@ class PartitionLog(LogCore):
         first = bisect_left(aborted, offset, key=lambda transaction: transaction.last_offset)
         return [transaction for transaction in islice(aborted, first, None) if transaction.first_offset < limit]
 
-    def offset_at(self, timestamp: int, max_message_bytes: int = MAX_MESSAGE_BYTES) -> tuple[int, int, int] | None:
+    def offset_at_in_steps(
+        self, timestamp: int, max_message_bytes: int = MAX_MESSAGE_BYTES
+    ) -> Work[tuple[int, int, int] | None]:
         """(offset, timestamp, leader epoch) of the first record at or after `timestamp`; None without such a record.
         `max_message_bytes` is the topic's: it bounds what a compressed batch may become. A header that claims a newer
         timestamp than its records have ends the lookup with the batch's last record: else a log of such batches would
-        be read to its end."""
-        for batch in self.segments.at_or_after(timestamp):
-            record = first_at(batch.data, timestamp, self.log_start_offset, max_message_bytes)
-            if record is not None:
-                return record.offset, record.timestamp, self.leader_epochs.at(record.offset)
-            if batch.base_offset >= self.log_start_offset and not read_head(batch.data, 0, 0).empty:
-                return batch.last_offset, batch.max_timestamp, self.leader_epochs.at(batch.last_offset)
+        be read to its end. The log may change between two steps."""
+        following: int | None = self.segments.start_offset
+        while following is not None and not self.closed:
+            batch, following = self.segments.at_or_after(timestamp, following)
+            if batch is not None:
+                record = first_at(batch.data, timestamp, self.log_start_offset, max_message_bytes)
+                if record is not None:
+                    return record.offset, record.timestamp, self.leader_epochs.at(record.offset)
+                if batch.base_offset >= self.log_start_offset and not read_head(batch.data, 0, 0).empty:
+                    return batch.last_offset, batch.max_timestamp, self.leader_epochs.at(batch.last_offset)
+            yield
         return None
 
-    def newest(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> tuple[int, int, int] | None:
+    offset_at = at_once(offset_at_in_steps)
+
+    def newest_in_steps(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> Work[tuple[int, int, int] | None]:
         """(offset, timestamp, leader epoch) of the first record with the highest timestamp."""
-        newest = self.offset_at(self.segments.newest_timestamp(), max_message_bytes)
+        newest = yield from self.offset_at_in_steps(self.segments.newest_timestamp(), max_message_bytes)
         if newest is None and self.segments.size:
             # The batch with the highest timestamp may be a header that the cleaner has left.
             heads = (read_head(batch.data, 0, batch.base_offset) for batch in self.segments.batches())
             timestamp = max((head.info.max_timestamp for head in heads if not head.empty), default=NO_TIMESTAMP)
-            return None if timestamp == NO_TIMESTAMP else self.offset_at(timestamp, max_message_bytes)
+            if timestamp == NO_TIMESTAMP:
+                return None
+            newest = yield from self.offset_at_in_steps(timestamp, max_message_bytes)
         return newest
+
+    newest = at_once(newest_in_steps)
 
     # ---- the end
 

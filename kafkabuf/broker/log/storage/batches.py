@@ -30,6 +30,8 @@ NO_EPOCH = -1
 # A read returns no more buffers than this, so that a log of tiny batches does not become a response of a million
 # pieces. The reader asks for the rest with its next request.
 MOST_BUFFERS = 20_000
+# A step of a lookup by timestamp looks at so many batches.
+LOOKS = 200
 _OFFSET_AND_SIZE = struct.Struct(">qi")
 _INT64 = struct.Struct(">q")
 _TIMESTAMP_AT = 18
@@ -180,8 +182,9 @@ class Segments(Protocol):
     def batches(self, offset: int = 0) -> Iterator[StoredBatch]:
         """The batches from the batch that holds `offset`, or the first batch behind it, to the end."""
 
-    def at_or_after(self, timestamp: int) -> Iterator[StoredBatch]:
-        """The batches whose greatest timestamp is at least `timestamp`, in offset order."""
+    def at_or_after(self, timestamp: int, offset: int) -> tuple[StoredBatch | None, int | None]:
+        """The first batch from `offset` on whose greatest timestamp is at least `timestamp`, and the offset from which
+        to look further, which is None at the end. Looks at a number of batches: None if it is none of them."""
 
     def newest_timestamp(self) -> int:
         """The greatest timestamp, or NO_TIMESTAMP."""

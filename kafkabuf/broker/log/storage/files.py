@@ -22,7 +22,7 @@ from kafkabuf.broker.log.batch import NO_TIMESTAMP, Data
 from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
 from kafkabuf.broker.log.storage._stored import StoredBatch
-from kafkabuf.broker.log.storage.batches import ClosedSegment, whole_size
+from kafkabuf.broker.log.storage.batches import LOOKS, ClosedSegment, whole_size
 from kafkabuf.broker.log.storage.checkpoint import read_numbers, write_checkpoint
 from kafkabuf.broker.log.storage.disk import (
     append_whole,
@@ -248,9 +248,14 @@ class FileSegments:
         for segment in self._segments[self._index(offset) :]:
             yield from segment.batches(offset)
 
-    def at_or_after(self, timestamp: int) -> Iterator[StoredBatch]:
-        for segment in self._segments:
-            yield from segment.at_or_after(timestamp)
+    def at_or_after(self, timestamp: int, offset: int) -> tuple[StoredBatch | None, int | None]:
+        first = self._index(offset)
+        for segment in self._segments[first : first + LOOKS]:
+            offset = max(offset, segment.base_offset)
+            if offset < segment.end_offset and segment.newest >= timestamp:
+                return segment.at_or_after(timestamp, offset)
+            offset = segment.end_offset
+        return None, offset if offset < self.end_offset else None
 
     def newest_timestamp(self) -> int:
         return max(segment.newest for segment in self._segments)

@@ -14,7 +14,7 @@ from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
 from kafkabuf.broker.log.storage._memory import MemoryCore
 from kafkabuf.broker.log.storage._stored import StoredBatch
-from kafkabuf.broker.log.storage.batches import MOST_BUFFERS, ClosedSegment
+from kafkabuf.broker.log.storage.batches import LOOKS, MOST_BUFFERS, ClosedSegment
 from kafkabuf.broker.log.storage.rolling import Age
 from kafkabuf.clock import Clock
 
@@ -111,8 +111,14 @@ class MemorySegments(MemoryCore):
     def batches(self, offset: int = 0) -> Iterator[StoredBatch]:
         return islice(self._batches, self._index(offset), None)
 
-    def at_or_after(self, timestamp: int) -> Iterator[StoredBatch]:
-        return (batch for batch in self.batches() if batch.max_timestamp >= timestamp)
+    def at_or_after(self, timestamp: int, offset: int) -> tuple[StoredBatch | None, int | None]:
+        first = self._index(offset)
+        following = None
+        for batch in self._batches[first : first + LOOKS]:
+            following = batch.last_offset + 1
+            if batch.max_timestamp >= timestamp:
+                return batch, following
+        return None, following
 
     def newest_timestamp(self) -> int:
         return max((batch.max_timestamp for batch in self.batches()), default=NO_TIMESTAMP)

@@ -12,13 +12,14 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from kafkabuf.broker.crc import crc32c
 from kafkabuf.broker.log.batch import ATTRIBUTES_AT, HEADER_SIZE, NO_TIMESTAMP, OVERHEAD
 from kafkabuf.broker.log.message_set import CRC_END
 from kafkabuf.broker.log.storage._stored import StoredBatch
-from kafkabuf.broker.log.storage.batches import MALFORMED, Head, heads, read_head
+from kafkabuf.broker.log.storage.batches import LOOKS, MALFORMED, Head, heads, read_head
 from kafkabuf.broker.log.storage.disk import on_disk, open_file, sync_path
 from kafkabuf.broker.log.storage.index import OFFSETS, TIMES, SparseIndex
 from kafkabuf.errors import KafkaStorageError
@@ -223,16 +224,22 @@ class Segment:
     def batches(self, offset: int) -> Iterator[StoredBatch]:
         """The batches from the batch that holds `offset`."""
         for position, head in self._walk(self.find(offset), max(offset, self.base_offset)):
-            data = self.read(position, head.size)
-            yield StoredBatch(head.base_offset, head.last_offset, head.info.max_timestamp, head.leader_epoch, data)
+            yield self._stored(position, head)
 
-    def at_or_after(self, timestamp: int) -> Iterator[StoredBatch]:
-        if self.newest < timestamp:
-            return iter(())
+    def _stored(self, position: int, head: Head) -> StoredBatch:
+        data = self.read(position, head.size)
+        return StoredBatch(head.base_offset, head.last_offset, head.info.max_timestamp, head.leader_epoch, data)
+
+    def at_or_after(self, timestamp: int, offset: int) -> tuple[StoredBatch | None, int]:
+        """As that of Segments; `offset` is one of this segment."""
         # Every record up to this offset is older.
         older = self.times.floor(timestamp - 1)
-        start = self.base_offset if older is None else self.base_offset + older[1] + 1
-        return (batch for batch in self.batches(start) if batch.max_timestamp >= timestamp)
+        following = offset if older is None else max(offset, self.base_offset + older[1] + 1)
+        for position, head in islice(self._walk(self.find(following), following), LOOKS):
+            following = head.last_offset + 1
+            if head.info.max_timestamp >= timestamp:
+                return self._stored(position, head), following
+        return None, following
 
     # ---- truncating, sealing
 
