@@ -60,7 +60,12 @@ def kafkabuf_cluster(kafkabuf_cluster_options: Mapping[str, Any]) -> Iterator[Em
 def kafkabuf_broker_options(request: pytest.FixtureRequest) -> Mapping[str, Any]:
     """Arguments of the EmbeddedCluster of `kafkabuf_broker`: the options of the closest marker `kafkabuf`."""
     marker = request.node.get_closest_marker("kafkabuf")
-    return {} if marker is None else marker.kwargs
+    if marker is None:
+        return {}
+    if marker.args:
+        pytest.fail(f"the marker kafkabuf takes keywords, such as brokers=3, found {marker.args!r}", pytrace=False)
+    options: Mapping[str, Any] = marker.kwargs
+    return options
 
 
 @pytest.fixture

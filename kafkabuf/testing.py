@@ -20,14 +20,16 @@ from kafkabuf.batches.ending import ending
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import (
+    ClosedError,
     IllegalStateError,
+    InvalidTopicError,
     KafkaError,
     ProducerFencedError,
     PurgedError,
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
-from kafkabuf.metadata.snapshot import PartitionInfo, TopicInfo
+from kafkabuf.metadata.snapshot import TOPIC_RULE, PartitionInfo, TopicInfo, is_legal_topic
 from kafkabuf.transactions.idempotence import producer_state
 
 if TYPE_CHECKING:
@@ -210,6 +212,8 @@ class MockProducer(ProducerCore):
 
     def partitions_for(self, topic: str) -> TopicInfo:
         self._check_usable(self.partitions_for_exception)
+        if not is_legal_topic(topic):
+            raise InvalidTopicError(f"{topic!r} is not a valid topic name: {TOPIC_RULE}")
         count = 1 if self._cluster is None else self._cluster.get(topic, 0)
         if not count:
             raise UnknownTopicOrPartitionError(f"the MockProducer's cluster has no topic {topic!r}: {self._cluster!r}")
@@ -305,7 +309,7 @@ class MockProducer(ProducerCore):
         """Forget the history, the pending records and the uncommitted records and offsets."""
         if hasattr(self, "_pending"):
             with ending(self._queues.incomplete):
-                self._queues.abort()
+                self._queues.abort(ClosedError("clear() has dropped the record"))
         self._pending: deque[Batch] = deque()
         self._history: list[MockRecord] = []
         self._uncommitted: list[MockRecord] = []

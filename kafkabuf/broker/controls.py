@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kafkabuf.broker.apis.dispatch import APIS
-from kafkabuf.broker.arguments import require_int, require_seconds, require_timeout
+from kafkabuf.broker.arguments import require_int, require_seconds, require_text, require_timeout
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.guards.request_log import LoggedRequest, Match
 from kafkabuf.broker.replica.replication import Partition
@@ -23,7 +23,9 @@ class Caller:
         raise NotImplementedError
 
     def _ask(self, topic: str, partition: int, function: Callable[[Partition], T]) -> T:
-        """Calls `function` with a partition, and returns its result."""
+        """Calls `function` with a partition, and returns its result. Raises ConfigError for another type."""
+        require_text("topic", topic)
+        require_int("partition", partition)
         return self._call(lambda c: function(c.catalogue.topic(topic).partition(partition)))
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
@@ -48,7 +50,7 @@ class FaultControls(Caller):
         """
         if after and not (api_key in APIS and APIS[api_key].fails_after):
             raise ConfigError(f"requests of API key {api_key} cannot fail after the node has carried them out")
-        require_int("error_code", error_code)
+        require_int("error_code", error_code, -(1 << 15), (1 << 15) - 1)
         _require_requests(api_key, times)
         self._call(lambda c: c.faults.fail(api_key, error_code, times, topic, after))
 

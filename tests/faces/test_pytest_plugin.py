@@ -64,6 +64,10 @@ def test_fixtures_have_the_documented_scope_and_options(pytester: pytest.Pyteste
         def test_mistake(kafkabuf_broker):
             pass
 
+        @pytest.mark.kafkabuf(2)
+        def test_no_keyword(kafkabuf_broker):
+            pass
+
         class TestOverride:
             @pytest.fixture
             def kafkabuf_broker_options(self):
@@ -74,8 +78,9 @@ def test_fixtures_have_the_documented_scope_and_options(pytester: pytest.Pyteste
         """
     )
     result = run(pytester)
-    result.assert_outcomes(passed=6, errors=1)
+    result.assert_outcomes(passed=6, errors=2)
     result.stdout.fnmatch_lines(["*ConfigError: brokers=0: a cluster has at least one node*"])
+    result.stdout.fnmatch_lines(["*the marker kafkabuf takes keywords, such as brokers=3, found (2,)*"])
 
 
 def test_fixture_overrides_the_options_of_the_cluster(pytester: pytest.Pytester) -> None:

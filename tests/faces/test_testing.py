@@ -15,6 +15,7 @@ from kafkabuf.errors import (
     ClosedError,
     IllegalStateError,
     InvalidPartitionsError,
+    InvalidTopicError,
     NetworkError,
     ProducerFencedError,
     PurgedError,
@@ -95,6 +96,8 @@ def test_serializers_partitioner_and_checks_are_those_of_the_real_producer() -> 
         producer.send("t", None, "k", partition=3)
     with pytest.raises(UnknownTopicOrPartitionError):
         producer.send("other", None, "k")
+    with pytest.raises(InvalidTopicError, match="'no topic' is not a valid topic name"):
+        MockProducer().send("no topic")
     assert len(producer.history()) == 1
 
 
@@ -171,7 +174,9 @@ def test_clear_fails_pending_records_and_frees_their_memory() -> None:
     producer = manual()
     future = producer.send("t", b"v")
     producer.clear()
-    assert isinstance(future.exception(0), ClosedError)
+    error = future.exception(0)
+    assert isinstance(error, ClosedError)
+    assert "clear() has dropped the record" in str(error)
     assert (producer.history(), producer.flushed) == ([], True)
     assert_whole(producer.pool)
 
