@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,17 @@ from kafkabuf.errors import (
 
 if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig
+
+
+class Finite(click.FloatRange):
+    """A number in a range: FloatRange takes nan and infinity for one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return found
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -117,7 +129,7 @@ def config_of(
     from kafkabuf.cli.librdkafka_names import in_kafkas_names
     from kafkabuf.config import ProducerConfig
 
-    in_file = {} if config_file is None else read_properties(decoded(config_file.read_bytes()))
+    in_file = {} if config_file is None else read_properties(_text_of(config_file))
     try:
         given = in_kafkas_names(_given(properties))
         if bootstrap_servers is not None:
@@ -168,6 +180,14 @@ def _needed(settings: Mapping[str, str], wanted: tuple[str, ...]) -> dict[str, s
     if ignored:
         click.echo(f"ignored, since this command does not use these settings: {', '.join(ignored)}", err=True)
     return needed
+
+
+def _text_of(config_file: Path) -> str:
+    content = config_file.read_bytes()
+    # The lines of a key store or a key would be named as settings that the command does not use.
+    if b"\0" in content or content.lstrip().startswith(b"-----BEGIN"):
+        raise click.UsageError(f"--config: {config_file} is no properties file")
+    return decoded(content)
 
 
 def decoded(content: bytes) -> str:

@@ -14,6 +14,7 @@ import click
 
 from kafkabuf.cli.connection import (
     OF_SENDING,
+    Finite,
     config_of,
     connection_options,
     errors_explained,
@@ -45,7 +46,7 @@ _CLIENTS = ("aiokafka", "confluent", "java", "kafka-python")
 )
 @click.option(
     "--throughput",
-    type=click.FloatRange(0),
+    type=Finite(0),
     default=0.0,
     metavar="N",
     help="Records a second at most.  [default: as many as go]",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # records a second.
 CHUNK = 256
 SLOW = 10_000
+_LONGEST_SLEEP = 3600.0  # seconds; much more is no time for the operating system
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 
 
@@ -197,9 +198,8 @@ class Driver:
             first = until
 
     def _await(self, sending: Sending, seconds: float) -> None:
-        left = self._began + seconds - time.perf_counter()
-        if left > 0:
-            sending.sleep(left)
+        while (left := self._began + seconds - time.perf_counter()) > 0:
+            sending.sleep(min(left, _LONGEST_SLEEP))
 
     def _end_window(self) -> None:
         now, tally = time.perf_counter(), self._tally

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kafkabuf.cli.connection import config_of, connection_options, require_topic
+from kafkabuf.cli.connection import Finite, config_of, connection_options, require_topic
 from kafkabuf.cli.output import safe_output
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--record", is_flag=True, help="Send one record to TOPIC, with the value 'kafkabuf ping'.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0.001, 3600),
+    type=Finite(0.001, 3600),
     default=10,
     show_default=True,
     metavar="SECONDS",

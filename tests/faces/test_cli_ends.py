@@ -178,6 +178,22 @@ def test_setting_without_an_equals_sign_is_refused_without_its_value(given: str)
     assert (status, f"--property {shown} is not of the form NAME=VALUE" in error) == (2, True), error
 
 
+@pytest.mark.parametrize("content", [b"-----BEGIN PRIVATE KEY-----\nhunter2\n", b"\x30\x82hunter2\0\0"])
+def test_key_that_is_given_as_properties_is_shown_nowhere(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "client.key"
+    path.write_bytes(content)
+    status, error = run("ping", "--config", str(path), "-b", "127.0.0.1:1")
+    assert (status, "is no properties file" in error, "hunter2" in error) == (2, True, False), error
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+@pytest.mark.parametrize("words", [["perf", "t", "--throughput"], ["ping", "--timeout"]], ids=" ".join)
+def test_number_that_is_not_finite_is_refused(words: Sequence[str], number: str) -> None:
+    status, error = run(*words, number, "-b", "127.0.0.1:1")
+    refused = f"{number} is no finite number" in error or "is not in the range" in error
+    assert (status, refused) == (2, True), error
+
+
 def test_state_of_a_pipe_is_refused_at_once(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     status, error = run("produce", topic, str(tmp_path / "pipe"), "--resume", "-b", cluster.bootstrap_servers)
