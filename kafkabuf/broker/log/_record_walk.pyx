@@ -16,7 +16,9 @@ from kafkabuf._view cimport items_of, length_of, view_of
 from kafkabuf.errors import InvalidRecordError
 
 cdef enum:
-    LONGEST = 10        # the bytes of the longest varint
+    # The bytes of the longest varint and varlong: Java's clients read no longer ones.
+    LONGEST = 5
+    LONGEST_LONG = 10
 
 
 @cython.final
@@ -116,7 +118,7 @@ cdef class RecordWalk:
     cdef int read_fields(self, int64_t end) except -1:
         cdef int64_t offset_delta, headers
         self.skip(1, end)       # the attributes
-        self.timestamp_delta = self.varint(end)
+        self.timestamp_delta = self.varint(end, LONGEST_LONG)
         if not self.relative:
             self.timestamp_delta = 0
         offset_delta = self.varint(end)
@@ -155,11 +157,11 @@ cdef class RecordWalk:
         self.at += size
         return 0
 
-    cdef int64_t varint(self, int64_t end) except? -2:
+    cdef int64_t varint(self, int64_t end, int longest=LONGEST) except? -2:
         cdef uint64_t value = 0
         cdef int shift = 0
         cdef unsigned char byte
-        while shift < 7 * LONGEST:
+        while shift < 7 * longest:
             if self.at == self.size:
                 self.need_piece()
             byte = self.piece[self.at]
@@ -170,7 +172,7 @@ cdef class RecordWalk:
                     raise InvalidRecordError(f"record {self.index} ends within a field")
                 return <int64_t> (value >> 1) ^ -<int64_t> (value & 1)
             shift += 7
-        raise InvalidRecordError(f"a varint of record {self.index} is longer than ten bytes")
+        raise InvalidRecordError(f"a varint of record {self.index} is longer than {longest} bytes")
 
     # ---- the pieces
 

@@ -35,6 +35,7 @@ _MEMORY_RATIO = 8
 _FIRST_ROOM = 64 * 1024
 # gzip reads and writes pieces of at most this size.
 _PIECE = 256 * 1024
+_GZIP_MAGIC = b"\x1f\x8b"
 # The frame that Java's SnappyOutputStream writes: this magic, two versions, then blocks of [length | raw snappy].
 _XERIAL = b"\x82SNAPPY\0"
 _LZ4_MAGIC = bytes.fromhex("04224d18")
@@ -99,8 +100,13 @@ def _gunzip(data: Data, most: int) -> Iterator[Data]:
             rest, full = unpacker.unconsumed_tail, len(piece) == _PIECE
             most = _take(most, len(piece))
             yield piece
-    if not unpacker.eof:
-        raise ValueError("the stream is cut short")
+        if unpacker.eof:
+            end = min(at + _PIECE, len(data)) - len(unpacker.unused_data)
+            if data[end : end + len(_GZIP_MAGIC)] == _GZIP_MAGIC:
+                # Java's clients read the next stream too, librdkafka does not.
+                raise ValueError("another stream follows the first")
+            return
+    raise ValueError("the stream is cut short")
 
 
 def _take(most: int, size: int) -> int:

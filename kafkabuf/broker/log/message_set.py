@@ -125,7 +125,7 @@ def _inner_count(records: memoryview, wrapper: Message, room: int, most: int) ->
     if wrapper.magic == 0:
         raise UnsupportedForMessageFormatError("the broker refuses compressed messages of magic 0: use magic 1")
     inner = decompress(wrapper.codec, records[wrapper.value], room)
-    offsets = [message.offset for message in islice(messages(memoryview(inner)), most + 1)]
+    offsets = [_inner_offset(message, wrapper) for message in islice(messages(memoryview(inner)), most + 1)]
     if len(offsets) > most:
         raise InvalidRecordError(f"compressed messages may have {_MOST_INNER} inner messages in all, found more")
     if not offsets or offsets != list(range(len(offsets))):
@@ -133,6 +133,16 @@ def _inner_count(records: memoryview, wrapper: Message, room: int, most: int) ->
             f"the {len(offsets)} inner messages have the offsets {offsets[:5]}..., they must have 0, 1, 2..."
         )
     return len(offsets), len(inner)
+
+
+def _inner_offset(message: Message, wrapper: Message) -> int:
+    """No reader takes a compressed message, or one of another magic, within a compressed message."""
+    if message.codec != NONE or message.magic != wrapper.magic:
+        raise InvalidRecordError(
+            f"an inner message has magic {message.magic} and compression type {message.codec}, it must have magic "
+            f"{wrapper.magic} and no compression"
+        )
+    return message.offset
 
 
 def stamp(data: bytearray, offsets: list[tuple[int, int]], base_offset: int) -> None:
