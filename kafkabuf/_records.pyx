@@ -2,6 +2,7 @@
 """Encodes records in place: measure, write, and patch the batch header at the end. _records.pxd has the layouts."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kafkabuf._held cimport (
@@ -127,7 +128,7 @@ cdef class MemoryRecordsBuilder:
         builder_init(&self.builder, <uint8_t*><char*>self.memory, capacity, write_limit, magic)
         return 0
 
-    def append(self, int64_t timestamp_ms, key, value, headers=None):
+    def append(self, timestamp_ms, key, value, headers=None):
         """Append a record. Returns its offset within the batch, or None if the batch has no room for it.
 
         `key` and `value` are bytes-like or None; `headers` are pairs of (str, bytes or None), for magic 2 only. Raises
@@ -139,9 +140,9 @@ cdef class MemoryRecordsBuilder:
         cdef Held held
         if self.closed:
             raise ClosedError("the batch is closed")
-        if timestamp_ms < 0:
-            raise InvalidTimestampError(f"timestamp_ms must not be negative, found {timestamp_ms}")
-        r.timestamp = timestamp_ms
+        r.timestamp = PyNumber_Index(timestamp_ms)  # Cython's own conversion would cut the digits of a float off
+        if r.timestamp < 0:
+            raise InvalidTimestampError(f"timestamp_ms must not be negative, found {r.timestamp}")
         hold_nothing(&held)
         try:
             hold_record(&held, &r, key, value, headers)

@@ -4,6 +4,7 @@
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
@@ -256,8 +257,8 @@ cdef class ProduceCore:
     def _check_open(self):
         self.check_open()
 
-    def produce(self, str topic not None, value=None, key=None, int32_t partition=-1, callback=None,
-                on_delivery=None, int64_t timestamp=0, headers=None):
+    def produce(self, str topic not None, value=None, key=None, partition=-1, callback=None, on_delivery=None,
+                timestamp=0, headers=None):
         """Queue one record; never waits. Arguments: confluent-kafka's Producer.produce().
 
         Args:
@@ -273,6 +274,9 @@ cdef class ProduceCore:
             KafkaException: the record is too large, or the producer has failed for good.
             RuntimeError: after close().
         """
+        # Cython's own conversion would cut the digits of a float off.
+        cdef int32_t number = PyNumber_Index(partition)
+        cdef int64_t time = PyNumber_Index(timestamp)
         self.check_open()
         if type(value) is str:
             value = (<str>value).encode()
@@ -287,14 +291,14 @@ cdef class ProduceCore:
         if on_delivery is None and not self.lines:
             try:
                 self.core.queue_record(
-                    topic, value, key, headers, None if partition == -1 else partition,
-                    timestamp if timestamp > 0 else None, None, None, 0)
+                    topic, value, key, headers, None if number == -1 else number,
+                    time if time > 0 else None, None, None, 0)
                 return
             except MustWait:
                 pass
             except KafkaError as error:
                 self._refuse(error)
-        self.queue(new_message(topic, value, key, headers, partition, timestamp), on_delivery)
+        self.queue(new_message(topic, value, key, headers, number, time), on_delivery)
 
     cdef int queue(self, Message message, object on_delivery) except -1:
         self.hold()

@@ -127,6 +127,14 @@ def test_record_that_cannot_be_sent_takes_no_place_while_its_topic_is_unknown(
     assert len(producer) == producer.held == 0
 
 
+@pytest.mark.parametrize("number", [{"partition": 0.5}, {"timestamp": 1.5}])
+def test_no_digit_of_a_number_is_cut_off(alone: Callable[..., Producer], number: dict[str, Any]) -> None:
+    producer = alone()
+    with pytest.raises(TypeError, match="integer"):
+        producer.produce(TOPIC, b"v", **number)
+    assert len(producer) == producer.held == 0
+
+
 def test_memory_of_the_caller_may_change_while_the_topic_is_unknown(
     new: Callable[..., Producer], cluster: EmbeddedCluster
 ) -> None:

@@ -265,6 +265,14 @@ def test_header_has_the_first_and_the_greatest_timestamp(times: list[int]) -> No
 
 
 @MAGICS
+def test_no_digit_of_a_timestamp_is_cut_off(magic: int) -> None:
+    builder = MemoryRecordsBuilder(magic)
+    with pytest.raises(TypeError, match="integer"):
+        builder.append(1.5, None, b"v")  # type: ignore[arg-type]
+    assert builder.count == 0
+
+
+@MAGICS
 @pytest.mark.parametrize("timestamp", [-1, -(2**63)])
 def test_negative_timestamp_is_refused(magic: int, timestamp: int) -> None:
     builder = MemoryRecordsBuilder(magic)
