@@ -1,18 +1,20 @@
 """Requests that need others before them: a transaction with thousands of offsets, members of a group that read
 thousands of topics and not the same, members of the classic protocol with thousands of protocols or of topics,
-thousands of ACLs, and requests for everything that there is.
+thousands of ACLs, batches that must be read, and requests for everything that there is.
 
 A scenario yields its requests one after the other. Each of them must be answered as any other request of the fuzzer.
 """
 
 from __future__ import annotations
 
+import gzip
 import random
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafkabuf.protocol import messages
+from tests.broker.raw_client import batch, varint
 from tests.hostile.fuzz_target import Case
 
 # A transactional id's present producer id and epoch. (-1, -1) before the first InitProducerId.
@@ -25,6 +27,11 @@ _LONGEST_NAME = 40
 # Of a protocol's string.
 _LONGEST_STRING = 0x7FFF
 _LONG_NAMES = 20
+# Some 400 KiB of batches that become a hundred times as much.
+_BOMBS = 100
+_BOMB = 4 * 1024 * 1024
+_REFUSED = 10_000
+_IN_FUTURE = 2**62
 # As many as the limit of items in a request allows.
 _ACLS = 19_990
 _ACLS_TO_CREATE = (10_000, _ACLS)
@@ -118,6 +125,24 @@ def _leave(group: str, members: Sequence[str]) -> Case:
     return _case(messages.LEAVE_GROUP, 4, group_id=group, members=named)
 
 
+def bombs(generator: random.Random, count: int, producer: Producer) -> Iterator[Case]:
+    """The broker must read each batch of a request: its records come from the future. One batch has a large record, or
+    thousands of small ones, which the response names."""
+    yield _create([(_TOPIC, _BOMBS)])
+    small = b"".join(_record(index, b"") for index in range(_REFUSED))
+    for body, number, batches in ((_record(0, bytes(_BOMB)), 1, _BOMBS), (small, _REFUSED, _BOMBS // 4)):
+        times, packed = [_IN_FUTURE] * 2, gzip.compress(body)
+        data = batch([b""] * 2, timestamps=times, attributes=1, body=packed, count=number, last_delta=number - 1)
+        topic = {"name": _TOPIC, "partition_data": [{"index": index, "records": data} for index in range(batches)]}
+        yield _case(messages.PRODUCE, 9, acks=1, timeout=1000, topic_data=[topic])
+    yield _case(messages.DELETE_TOPICS, 5, topic_names=[_TOPIC], timeout=1000)
+
+
+def _record(index: int, value: bytes) -> bytes:
+    fields = b"\0\0" + varint(index) + b"\x01" + varint(len(value)) + value + b"\0"
+    return varint(len(fields)) + fields
+
+
 def everything(generator: random.Random, count: int, producer: Producer) -> Iterator[Case]:
     """Thousands of partitions, groups with long names, and a transaction with all of the partitions. Requests without a
     list ask for everything, others name very many things."""
@@ -173,8 +198,8 @@ def _filter() -> dict[str, Any]:
 
 # By kind of world. Only "three" has an authorizer; its nodes share the groups, and the fuzzer asks one node.
 SCENARIOS: dict[str, tuple[Scenario, ...]] = {
-    "memory": (transaction, members, protocols, upgrade, everything),
-    "folder": (transaction, members, upgrade, everything),
+    "memory": (transaction, members, protocols, upgrade, bombs, everything),
+    "folder": (transaction, members, upgrade, bombs, everything),
     "three": (acls,),
 }
 

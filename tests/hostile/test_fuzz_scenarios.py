@@ -12,6 +12,7 @@ from tests.hostile.fuzz_scenarios import (
     SCENARIOS,
     Scenario,
     acls,
+    bombs,
     everything,
     members,
     protocols,
@@ -20,7 +21,7 @@ from tests.hostile.fuzz_scenarios import (
 )
 from tests.hostile.fuzz_target import Case, Target
 
-UNKNOWN_MEMBER, INVALID_REQUEST, POLICY_VIOLATION, GROUP_SUBSCRIBED_TO_TOPIC = 25, 42, 44, 86
+UNKNOWN_MEMBER, INVALID_TIMESTAMP, INVALID_REQUEST, POLICY_VIOLATION, GROUP_SUBSCRIBED_TO_TOPIC = 25, 32, 42, 44, 86
 # A member that waits for others has no response.
 NO_RESPONSE = None
 EXPECTED: dict[Scenario, set[int | None]] = {
@@ -28,6 +29,7 @@ EXPECTED: dict[Scenario, set[int | None]] = {
     members: {0, GROUP_SUBSCRIBED_TO_TOPIC},
     protocols: {0, NO_RESPONSE, INVALID_REQUEST, UNKNOWN_MEMBER},
     upgrade: {0, NO_RESPONSE},
+    bombs: {0, INVALID_TIMESTAMP},
     everything: {0},
     acls: {0, POLICY_VIOLATION, INVALID_REQUEST},
 }
