@@ -146,7 +146,11 @@ def test_response_names_the_refused_records_and_the_log_stays_empty(
         ({"message.timestamp.before.max.ms": "10"}, message(b"v", magic=0), 0),
         ({"cleanup.policy": "compact"}, message(b"v"), 87),
         ({"cleanup.policy": "compact"}, message(b"v", key=b""), 0),
-        ({}, message(gzip.compress(message(b"v", time=NOW + 2 * HOUR)), attributes=1, time=NOW + 2 * HOUR), 32),
+        (
+            {},
+            message(gzip.compress(message(b"v", time=NOW + 2 * HOUR), mtime=0), attributes=1, time=NOW + 2 * HOUR),
+            32,
+        ),
     ],
     ids=["too new", "too old", "magic 0 has no time", "no key", "empty key", "compressed"],
 )
