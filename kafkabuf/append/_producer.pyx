@@ -193,8 +193,8 @@ cdef class ProducerCore:
 
     cdef Batch room_for(self, TopicQueues topic, PartitionQueue queue, bint sticky, Record* r, double waited):
         cdef Batch batch = queue.open
-        if topic.slow_nodes is not self.accumulator.slow_nodes:
-            raise ClosedError(FORKED)  # in code that this call ran, a child has opened a producer of its own
+        if self.disowned or topic.slow_nodes is not self.accumulator.slow_nodes:
+            raise ClosedError(FORKED)  # code that this call ran has forked, and perhaps opened the child's producer
         if sticky and (batch is None or not self.accumulator.grown(batch, r)):
             queue.seal()
             topic.leave(queue, size_upper_bound(self.accumulator.magic, r))

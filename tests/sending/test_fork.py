@@ -368,6 +368,36 @@ def test_call_that_forks_in_the_users_code_is_carried_out_by_the_parent_alone(wh
         assert values(cluster, "user-code") == {b"parent's": 1, b"child's": 1}
 
 
+FORKED_BY_A_NUMBER = """
+import os, sys, warnings
+from kafkabuf import KafkaProducer
+from kafkabuf.errors import ClosedError
+
+warnings.simplefilter("ignore", DeprecationWarning)
+producer = KafkaProducer(bootstrap_servers=sys.argv[1])
+producer.partitions_for("numbers")
+
+class Zero:
+    def __index__(self):
+        global child
+        child = os.fork()
+        return 0
+
+try:
+    producer.send("numbers", b"parent's", partition=Zero()).result(10)
+except ClosedError as error:
+    os._exit(0 if child == 0 and "this call began before a fork" in str(error) else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 1)
+"""
+
+
+def test_child_that_goes_on_with_a_call_of_its_parent_is_told_so() -> None:
+    with EmbeddedCluster() as cluster:
+        done = run(FORKED_BY_A_NUMBER, cluster.bootstrap_servers)
+        assert done.returncode == 0, done.stderr
+        assert values(cluster, "numbers") == {b"parent's": 1}
+
+
 CLUSTER = """
 import os, sys, warnings
 from kafkabuf import KafkaProducer
