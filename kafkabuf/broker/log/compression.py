@@ -8,6 +8,9 @@ records of a batch may take 32 times the topic's max.message.bytes, however smal
 MiB: a batch from before the setting was lowered is read too. gzip, and snappy in blocks, are unpacked piece by piece.
 lz4, zstd and a block of snappy are unpacked at once, into at most 48 MiB, or eight times the bytes that the client has
 sent. A frame or block that announces more is refused before it is unpacked.
+
+Deviation: where the broker reads gzip, it refuses a second stream in a batch. Java's clients read such a stream, and
+librdkafka does not.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ timestamps of the broker. One bad record refuses the whole batch: the response n
 
 Deviation: the leader reads the records only if the topic's configs or the newest timestamp of the header ask for it,
 because that takes time, most of all where they are compressed. So a header that hides a newer timestamp passes, unless
-`verify_records` is set. The caller bounds how many bad records are named.
+`verify_records` is set.
 """
 
 from __future__ import annotations
