@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.faults import NO_ERROR
 from kafkabuf.broker.guards.rights import Rights, rights_of
-from kafkabuf.broker.log.batch import is_compressed, is_transactional
+from kafkabuf.broker.log.batch import is_compressed, is_transactional, producer_of
 from kafkabuf.broker.replica._appending import Appended, append_as_leader
 from kafkabuf.broker.replica.appending import ALL, Terms
 from kafkabuf.broker.replica.delayed import MANY, DelayedResponse, Pending, ReplicationWait
@@ -117,6 +118,8 @@ class _Produce:
                 self._codes[topic] = code or refused, code_after
 
     def append(self) -> Work[None]:
+        if self._terms.adds_partitions and self._terms.transactional_id is not None:
+            yield from self._join_transaction(self._terms.transactional_id)
         for topic, partitions in self._request.topics:
             results: list[PartitionResult] = []
             self._topics.append((topic, results))
@@ -127,6 +130,32 @@ class _Produce:
                     yield
             yield
         yield from self._tell_followers()
+
+    def _join_transaction(self, transactional_id: str) -> Work[None]:
+        """Adds the partitions of the request to its transaction at once. If each were added alone, the coordinator
+        would store for each all those before it."""
+        added: dict[tuple[int, int], list[tuple[str, int]]] = {}
+        for topic, partitions in self._request.topics:
+            injected, _ = self._codes[topic]
+            for number, (index, data) in enumerate(() if injected else partitions, 1):
+                producer = None if data is None else producer_of(data)
+                if producer is not None and (partition := self._joining(topic, index, producer)) is not None:
+                    added.setdefault(producer, []).append(partition)
+                if not number % _STEP:
+                    yield
+        for producer, those in added.items():
+            with suppress(KafkaError):  # each partition gets the error when its batch is appended
+                self._node.cluster.transactions.add(transactional_id, producer, those)
+            yield
+
+    def _joining(self, topic: str | UUID, index: int, producer: tuple[int, int]) -> tuple[str, int] | None:
+        """The partition, if the node leads it and no transaction of the producer is open in its log."""
+        with suppress(KafkaError):
+            found = self._node.cluster.catalogue.topic(topic)
+            leader = found.partition(index).led_by(self._node.node_id)
+            if not found.internal and not leader.log.producers.in_transaction(*producer):
+                return found.name, index
+        return None
 
     def _append(
         self, topic: str | UUID, index: int, data: bytearray | None, injected: int, code_after: int

@@ -31,14 +31,25 @@ NO_TIMESTAMP = -1
 
 CRC_AT = 17
 _NEWEST_AT = 35
+_PRODUCER_AT = 43
 
 _BASE = struct.Struct(">q")
+_PRODUCER = struct.Struct(">qh")
 CRC = struct.Struct(">I")
 
 
 def is_transactional(batch: Data) -> bool:
     """Whether the bytes of a Produce request begin with a batch of a transaction, which need not be whole."""
     return len(batch) > ATTRIBUTES_AT + 1 and batch[MAGIC_AT] == 2 and bool(batch[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+
+
+def producer_of(batch: Data) -> tuple[int, int] | None:
+    """The producer id and epoch of the batch with which the bytes of a Produce request begin, if it is one of a
+    transaction. The other fields are not checked."""
+    if len(batch) < HEADER_SIZE or not is_transactional(batch):
+        return None
+    producer: tuple[int, int] = _PRODUCER.unpack_from(batch, _PRODUCER_AT)
+    return producer
 
 
 def is_compressed(batch: Data) -> bool:

@@ -63,23 +63,30 @@ class Terms:
     acks: int
     transactional_id: str | None
 
+    @property
+    def adds_partitions(self) -> bool:
+        """Whether the request adds its partitions to the transaction (KIP-890)."""
+        return self.version >= _FIRST_OF_VERSION_2
+
 
 def join_transaction(node: Node, leader: Replica, info: BatchInfo, terms: Terms) -> None:
     """Asks the coordinator whether the partition is part of the transaction. Skips the question while the transaction
-    is open in this partition: its end has not been written, so the partition is part of it."""
+    is open in this partition: its end has not been written, so the partition is part of it.
+
+    The request has added its partitions at once, if it could: this call raises the error for those that it could not.
+    """
     if terms.transactional_id is None:
         raise TransactionalIdAuthorizationError("transactional records need a transactional id")
     producers, topic_partition = leader.log.producers, (leader.partition.topic.name, leader.partition.index)
     if producers.in_transaction(info.producer_id, info.producer_epoch):
         return
-    version_2 = terms.version >= _FIRST_OF_VERSION_2
-    producers.start_verification(info, version_2)
+    producers.start_verification(info, terms.adds_partitions)
     try:
         node.cluster.transactions.join(
             terms.transactional_id,
             (info.producer_id, info.producer_epoch),
             topic_partition,
-            add=version_2,
+            add=terms.adds_partitions,
             knows_abortable=terms.version >= _FIRST_TO_KNOW_ABORTABLE,
         )
     except ConcurrentTransactionsError as error:
