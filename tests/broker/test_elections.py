@@ -10,6 +10,7 @@ import pytest
 from kafkabuf.broker.apis import delete_records
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.replica.state import NO_LEADER
+from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.errors import (
     KafkaStorageError,
     NotLeaderOrFollowerError,
@@ -264,7 +265,7 @@ def test_follower_whose_disk_was_full_catches_up(rig: Rig, monkeypatch: pytest.M
 def test_control_record_survives_the_leader_that_wrote_it(rig: Rig) -> None:
     write_transaction(rig)
     lag(rig, NEVER, 2, 3)
-    assert rig.run(lambda: rig.cluster.write_marker((TOPIC, 0), Marker(7, 0, 0, True)))
+    assert rig.run(lambda: finish(rig.cluster.write_marker((TOPIC, 0), Marker(7, 0, 0, True))))
     assert rig.ends() == [2, 1, 1]
     kill(rig, 1)
     lag(rig, 0, 2, 3)

@@ -10,6 +10,7 @@ import pytest
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.replica import fetcher, reading
 from kafkabuf.broker.replica.state import NO_LEADER
+from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.errors import (
     FencedLeaderEpochError,
     NotEnoughReplicasAfterAppendError,
@@ -357,7 +358,7 @@ def test_transaction_is_stable_once_all_copies_in_sync_have_its_control_record(r
     lag(rig, 5, 2)
     polling = rig.fetch(1, 0, wait=100, committed=True)
     assert not polling.done
-    rig.run(lambda: rig.cluster.write_marker((TOPIC, 0), Marker(7, 0, 0, True)))
+    rig.run(lambda: finish(rig.cluster.write_marker((TOPIC, 0), Marker(7, 0, 0, True))))
     assert not polling.done
     assert rig.replica(1).log.last_stable_offset == 0
     rig.advance(11)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -61,7 +62,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def do(self, call: Callable[[], Any]) -> Any:
         """The result of a function, or of a coroutine that waits only for this loop. Settles the loop, too."""
         result = call()
-        if asyncio.iscoroutine(result):
+        if inspect.iscoroutine(result):
             task = self.create_task(result)
             self.settle()
             return task.result()
