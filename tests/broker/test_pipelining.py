@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
-
-import pytest
 
 from kafkabuf.broker import apis
 from kafkabuf.broker.cluster.cluster import Cluster
@@ -19,9 +18,9 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.protocol import messages as m
 from tests.broker.raw_client import NOW, RawClient, batch
 from tests.broker.test_bombs import packed, record, records_of
-from tests.broker.test_bounds import World, short_slices
+from tests.broker.test_bounds import World, short_slices, world
 
-__all__ = ["short_slices"]
+__all__ = ["short_slices", "world"]
 IN_FUTURE = NOW + 10**13
 INVALID_TIMESTAMP = 32
 
@@ -63,6 +62,19 @@ class Transport(asyncio.Transport):
         return ids
 
 
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[Connection, Transport]]:
+    """A connection to a cluster whose clock stands still."""
+    apis.load()
+    cluster = Cluster(ClusterConfig(), ManualClock(), asyncio.get_running_loop())
+    await cluster.start()
+    connection, transport = Connection(cluster.nodes[1]), Transport()
+    connection.connection_made(transport)
+    yield connection, transport
+    connection.connection_lost(None)
+    await cluster.stop()
+
+
 def feed(connection: Connection, data: bytes) -> None:
     """`data` has come at once, into a buffer that a large request has left."""
     connection._buffer = bytearray(max(len(data), len(connection._buffer)))
@@ -73,61 +85,42 @@ def feed(connection: Connection, data: bytes) -> None:
 
 def test_others_are_served_between_the_requests_that_a_client_has_sent_at_once() -> None:
     """A slice ends after a number of steps, if the clock stands still."""
-    apis.load()
     number = 5 * SLICE_STEPS
 
     async def body() -> None:
-        cluster = Cluster(ClusterConfig(), ManualClock(), asyncio.get_running_loop())
-        await cluster.start()
-        connection, transport = Connection(cluster.nodes[1]), Transport()
-        connection.connection_made(transport)
-        feed(connection, b"".join(map(heartbeat, range(number))))
-        assert len(transport.correlation_ids()) == SLICE_STEPS
-        turns = 0
-        while len(answered := transport.correlation_ids()) < number:
+        async with connected() as (connection, transport):
+            feed(connection, b"".join(map(heartbeat, range(number))))
+            assert len(transport.correlation_ids()) == SLICE_STEPS
+            turns = 0
+            while len(answered := transport.correlation_ids()) < number:
+                await asyncio.sleep(0)
+                turns += 1
+            assert turns >= 4
+            assert answered == list(range(number))
             await asyncio.sleep(0)
-            turns += 1
-        assert turns >= 4
-        assert answered == list(range(number))
-        await asyncio.sleep(0)
-        feed(connection, heartbeat(number))
-        assert transport.correlation_ids()[-1] == number, "the connection goes on"
-        connection.connection_lost(None)
-        await cluster.stop()
+            feed(connection, heartbeat(number))
+            assert transport.correlation_ids()[-1] == number, "the connection goes on"
 
     asyncio.run(body())
 
 
 def test_request_that_comes_while_others_are_queued_is_answered_in_order() -> None:
-    apis.load()
     number = 2 * SLICE_STEPS
 
     async def body() -> None:
-        cluster = Cluster(ClusterConfig(), ManualClock(), asyncio.get_running_loop())
-        await cluster.start()
-        connection, transport = Connection(cluster.nodes[1]), Transport()
-        connection.connection_made(transport)
-        late = heartbeat(number)
-        data = b"".join(map(heartbeat, range(number)))
-        connection._buffer = bytearray(len(data) + len(late))
-        for piece in (data, late):
-            connection.get_buffer(-1)[: len(piece)] = piece
-            connection.buffer_updated(len(piece))
-        assert len(transport.correlation_ids()) <= SLICE_STEPS
-        while len(answered := transport.correlation_ids()) <= number:
-            await asyncio.sleep(0)
-        assert answered == list(range(number + 1))
-        connection.connection_lost(None)
-        await cluster.stop()
+        async with connected() as (connection, transport):
+            late = heartbeat(number)
+            data = b"".join(map(heartbeat, range(number)))
+            connection._buffer = bytearray(len(data) + len(late))
+            for piece in (data, late):
+                connection.get_buffer(-1)[: len(piece)] = piece
+                connection.buffer_updated(len(piece))
+            assert len(transport.correlation_ids()) <= SLICE_STEPS
+            while len(answered := transport.correlation_ids()) <= number:
+                await asyncio.sleep(0)
+            assert answered == list(range(number + 1))
 
     asyncio.run(body())
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    opened = World()
-    yield opened
-    opened.close()
 
 
 def several(count: int, records: bytes) -> dict[str, Any]:

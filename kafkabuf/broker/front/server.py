@@ -196,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
             slices = self._node.cluster.slices
             over = slices.begin()
             while self._serve_next():
-                if over() and self._start < self._end:
+                if self._start < self._end and over():
                     self._queued = True
                     slices.run(self._serve_queued())
                     break
