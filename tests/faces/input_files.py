@@ -21,17 +21,18 @@ KINDS = ("lines", "jsonl", "csv", "parquet", "parquet of one row group", "arrow 
 _GROUP, _BATCH = 64 * MIB, 8 * MIB
 _DIGITS = 10
 _ROWS_AT_ONCE = 8 * MIB  # bytes
-# The command, which tells at its end the most memory that its process had.
+# The command, which tells at its end the most memory that its process had, and how much of it are pages of files. These
+# are the code of Python and of pyarrow, which processes share: how many of them the kernel maps depends on the machine.
 _PROGRAM = """
 import atexit, sys
 from kafkabuf.__main__ import main
 def tell():
     with open("/proc/self/status") as status:
-        print(*(line for line in status if line.startswith("VmHWM")), file=sys.stderr)
+        print(*(line for line in status if line.startswith(("VmHWM", "RssFile"))), file=sys.stderr)
 atexit.register(tell)
 main()
 """
-_PEAK = re.compile(r"VmHWM:\s*(\d+) kB")
+_MEMORY = re.compile(r"(VmHWM|RssFile):\s*(\d+) kB")
 
 
 def format_of(kind: str) -> str:
@@ -101,11 +102,11 @@ def _numbers(rows: int, row_bytes: int) -> Iterator[NDArray[np.uint8]]:
 
 
 def produce(arguments: Sequence[str], source: Path | None = None) -> tuple[int, str, int]:
-    """The status of `kafkabuf produce`, what it wrote to standard error, and its peak of memory in bytes. `source` goes
-    to its standard input."""
+    """The status of `kafkabuf produce`, what it wrote to standard error, and its peak of memory of its own in bytes.
+    `source` goes to its standard input."""
     with closing((source or Path("/dev/null")).open("rb")) as stdin:
         command = [sys.executable, "-c", _PROGRAM, "produce", *arguments]
         done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False, timeout=600)
-    found = _PEAK.search(done.stderr)
-    assert found is not None, done.stderr
-    return done.returncode, _PEAK.sub("", done.stderr), int(found[1]) << 10
+    told = {name: int(kilobytes) << 10 for name, kilobytes in _MEMORY.findall(done.stderr)}
+    assert len(told) == 2, done.stderr
+    return done.returncode, _MEMORY.sub("", done.stderr), told["VmHWM"] - told["RssFile"]

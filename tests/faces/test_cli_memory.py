@@ -15,7 +15,7 @@ from tests.faces.resume_kills import BrokerProcess, broker_process
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the peak of memory")
 
 # Python, pyarrow and buffer.memory take half of it.
-MOST = 200 * MIB
+MOST = 140 * MIB
 ROW_BYTES = 200
 # Each row is larger than this, and a line or row that is faulty leaves a letter.
 TOO_LARGE = ["-X", "max.request.size=190", "-X", "batch.size=100"]
