@@ -520,6 +520,12 @@ def printable(text: str, longest: int = 1000) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def host_port(host: str, port: int) -> str:
+    """An address for a message, or for `bootstrap.servers`: an IPv6 address stands in brackets."""
+    host = printable(host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def error_for_code(code: int, message: str | None = None) -> KafkaError:
     """The error for a protocol error code. An unknown code gives an UnknownServerError that names the code."""
     cls = _BY_CODE.get(code)

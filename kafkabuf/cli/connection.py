@@ -21,6 +21,7 @@ from kafkabuf.errors import (
     TimeoutError,
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
+    host_port,
 )
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def config_of(
 
 def servers_of(config: ProducerConfig) -> str:
     """The bootstrap servers as Kafka's own tools take them."""
-    return ",".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+    return ",".join(host_port(host, port) for host, port in config.bootstrap_servers)
 
 
 def require_topic(topic: str) -> None:

@@ -42,10 +42,11 @@ def ping(
 ) -> None:
     """Try each step to a cluster: DNS, TCP, TLS, SASL, API versions, metadata, every broker that the cluster names.
 
-    With TOPIC also whether the topic has leaders and may be written. It creates no topic, and writes only with
-    --record. Exit status: 0 a producer can work, also if some of several bootstrap servers do not answer; 2 an option
-    or setting is wrong; else the first step that failed: 10 DNS, 11 TCP, 12 TLS, 13 SASL, 14 API versions, 15
-    metadata, 16 authorization, 17 the record.
+    A broker is tried up to its API versions: another program, or a proxy, may listen at its address. With TOPIC also
+    whether the topic has leaders and may be written. It creates no topic, and writes only with --record. Exit status: 0
+    a producer can work, also if some of several bootstrap servers do not answer; 2 an option or setting is wrong; else
+    the first step that failed: 10 DNS, 11 TCP, 12 TLS, 13 SASL, 14 API versions, 15 metadata, 16 authorization, 17 the
+    record.
 
     \b
     kafkabuf ping -b localhost:9092

@@ -10,6 +10,7 @@ import builtins
 import contextlib
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,15 +21,17 @@ from kafkabuf.errors import (
     AuthenticationError,
     KafkaError,
     NetworkError,
+    SslAuthenticationError,
     TimeoutError,
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     error_for_code,
+    host_port,
     printable,
 )
 from kafkabuf.metadata.admin import Admin
-from kafkabuf.network.resolve import Address, resolve
+from kafkabuf.network.resolve import Address, Lookup, resolve
 from kafkabuf.network.tls import client_context, explain, hung_up
 from kafkabuf.protocol import messages
 
@@ -92,13 +95,16 @@ class Probe:
     def run(self) -> Iterator[Outcome]:
         """Every step's outcome, as soon as it is known. `failures` then has what keeps a producer from working."""
         reached = False
+        greeted: set[tuple[str, int]] = set()
         for host, port in self._config.bootstrap_servers:
-            target = f"{printable(host)}:{port}"
+            target = host_port(host, port)
             before = len(self.failures)
             yield from self._kept(self._transport(target, host, port))
             if len(self.failures) == before:
-                with _Asker(self._changed(bootstrap_servers=((host, port),))) as asker:
+                with self._asker(host, port) as asker:
                     yield from self._kept(asker.greet(target))
+                    if len(self.failures) == before:
+                        greeted.add((host, port))
                     if not reached and len(self.failures) == before:
                         reached = True
                         yield from self._kept(asker.describe(target, self._topic))
@@ -108,8 +114,13 @@ class Probe:
         # One bootstrap server is enough for a client.
         self.failures = [failed for failed in self.failures if failed.step >= Step.METADATA]
         for node_id, (host, port) in sorted(self._brokers.items()):
-            target = f"broker {node_id} at {printable(host)}:{port}"
+            target = f"broker {node_id} at {host_port(host, port)}"
+            before = len(self.failures)
             yield from self._kept(map(_as_advertised, self._transport(target, host, port)))
+            if len(self.failures) == before and (host, port) not in greeted:
+                # Something else may listen there: a proxy takes every connection.
+                with self._asker(host, port) as asker:
+                    yield from self._kept(map(_as_advertised, asker.greet(target)))
         if self._record and self._topic is not None and not self.failures:
             yield from self._kept(self._publish(self._topic))
 
@@ -121,6 +132,9 @@ class Probe:
 
     def _changed(self, **changes: Any) -> ProducerConfig:
         return self._config.replaced({**changes, "max_block_ms": round(self._timeout * 1000)})
+
+    def _asker(self, host: str, port: int) -> _Asker:
+        return _Asker(self._changed(bootstrap_servers=((host, port),)))
 
     def _transport(self, target: str, host: str, port: int) -> Iterator[Outcome]:
         """DNS, TCP and TLS."""
@@ -135,7 +149,16 @@ class Probe:
                 yield from _timed(target, Step.TLS, lambda: _secure(context, sock[0], host, target))
 
     def _resolve(self, host: str, port: int, found: list[Address]) -> str:
-        found += resolve(host, port)
+        done = threading.Event()
+        lookup = Lookup(host, port, resolve, done.set)
+        if not lookup.done and not done.wait(self._timeout):
+            raise NetworkError(
+                f"no name server answers for {printable(host)!r} within --timeout ({self._timeout:g} s): see "
+                "/etc/resolv.conf, and the network of this host"
+            )
+        if lookup.error is not None:
+            raise lookup.error
+        found += lookup.addresses
         return ", ".join(dict.fromkeys(str(address.sockaddr[0]) for address in found))
 
     def _connect(self, addresses: list[Address], connected: list[socket.socket]) -> str:
@@ -190,8 +213,7 @@ class _Asker(Admin):
                 self._pump(began + self._timeout)
             newest = self._client.api_version(node_id, _PRODUCE, _PRODUCE_VERSIONS)
         except KafkaError as error:
-            blamed = Step.SASL if isinstance(error, AuthenticationError) else Step.API_VERSIONS
-            yield Outcome(target, blamed, time.monotonic() - began, error=str(error))
+            yield Outcome(target, _blamed(error), time.monotonic() - began, error=str(error))
             return
         if secured:
             yield Outcome(target, step, time.monotonic() - began, f"{self.config.sasl_mechanism}{self._user()}")
@@ -279,9 +301,16 @@ def _timed(target: str, step: Step, action: Callable[[], str]) -> Iterator[Outco
     yield Outcome(target, step, time.monotonic() - began, detail)
 
 
+def _blamed(error: KafkaError) -> Step:
+    """The step of an error that comes behind TCP. TLS 1.3 refuses a client's certificate behind the handshake."""
+    if isinstance(error, SslAuthenticationError):
+        return Step.TLS
+    return Step.SASL if isinstance(error, AuthenticationError) else Step.API_VERSIONS
+
+
 def _as_advertised(outcome: Outcome) -> Outcome:
     """With advice for an address that the broker names itself."""
-    if outcome.error is None or outcome.step > Step.TCP:
+    if outcome.error is None or outcome.step not in (Step.DNS, Step.TCP, Step.API_VERSIONS):
         return outcome
     why = outcome.error if outcome.error.endswith("?") else f"{outcome.error}."
     advice = "The broker names this address: its advertised.listeners needs one that this host reaches"

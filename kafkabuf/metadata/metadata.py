@@ -12,7 +12,14 @@ from typing import Any, Protocol, TypeVar
 
 from kafkabuf.backoff import ExponentialBackoff, uniform
 from kafkabuf.clock import Clock
-from kafkabuf.errors import ClosedError, KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
+from kafkabuf.errors import (
+    ClosedError,
+    KafkaError,
+    NetworkError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+    host_port,
+)
 from kafkabuf.metadata.snapshot import Cluster, Node, PartitionInfo, TopicInfo, topic_info
 
 __all__ = ["Cluster", "Metadata", "MetadataConfig", "Node", "PartitionInfo", "TopicInfo"]
@@ -193,7 +200,7 @@ class Metadata:
 
     def circumstances(self, error: KafkaError | None = None) -> str:
         """The end of an error's text: the bootstrap servers and the last error."""
-        servers = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        servers = ", ".join(host_port(host, port) for host, port in self._config.bootstrap_servers)
         last = self._last_error or error
         return f"; bootstrap servers: {servers}" + (f"; last error: {last}" if last is not None else "")
 

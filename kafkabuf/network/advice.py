@@ -24,7 +24,11 @@ def _advice(node: NodeConnection, security_protocol: str, seen_brokers: bool) ->
         case State.CONNECTING:
             return f"the peer does not respond to the TLS handshake: {right_protocol}"
         case State.HANDSHAKING:
-            return f"the peer did not respond as a broker does: {right_protocol}"
+            # TLS 1.3 tells of a refused certificate behind the handshake, or not at all.
+            refused = " Does it refuse this client's certificate (ssl.keystore.location)?"
+            return (
+                f"the peer did not respond as a broker does: {right_protocol}{refused * ('SSL' in security_protocol)}"
+            )
         case State.AUTHENTICATING if not node.established:
             return "the broker may have refused the credentials: check them, sasl.mechanism, and the broker's log"
         case State.READY if not seen_brokers and "SASL" not in security_protocol:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 
 from kafkabuf.backoff import ExponentialBackoff
-from kafkabuf.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, printable
+from kafkabuf.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, host_port
 from kafkabuf.network._io import Connection
 from kafkabuf.network._node import NodeCore
 from kafkabuf.network._request import InFlight
@@ -54,7 +54,7 @@ class NodeConnection(NodeCore):
 
     def __str__(self) -> str:
         kind = f"broker {self.node_id} at" if self.node_id >= 0 else "bootstrap server"
-        return f"{kind} {printable(self.host)}:{self.port}"
+        return f"{kind} {host_port(self.host, self.port)}"
 
     def moved_to(self, host: str, port: int) -> None:
         """Take over the address that metadata names. An open connection keeps its address."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafkabuf.errors import ConfigError, KafkaError, NetworkError, printable
+from kafkabuf.errors import ConfigError, KafkaError, NetworkError, host_port, printable
 from kafkabuf.producer_log import producer_log
 
 log = producer_log("kafkabuf.network")
@@ -96,8 +96,8 @@ def bootstrap_hosts(
         try:
             addresses = resolver(host, port)
         except NetworkError as error:
-            log.warning("bootstrap server %s:%d is left out: %s", host, port, error)
-            failures.append(f"{host}:{port} ({error})")
+            log.warning("bootstrap server %s is left out: %s", host_port(host, port), error)
+            failures.append(f"{host_port(host, port)} ({error})")
             continue
         if dns_lookup == "resolve_canonical_bootstrap_servers_only":
             hosts += [(socket.getfqdn(address.sockaddr[0]), port) for address in addresses]

@@ -98,7 +98,9 @@ def explain(error: Exception, peer: str, beginning: bool) -> KafkaError:
     """The error to fail the connection with. `beginning`: the peer has sent no application data yet."""
     text = f"TLS with {peer} failed: "
     if isinstance(error, ssl.SSLCertVerificationError):  # its text quotes the name that metadata gave
-        return SslAuthenticationError(f"{text}{printable(error.verify_message)}; {_advice_on_certificate(error)}")
+        return SslAuthenticationError(
+            f"{text}{printable(error.verify_message).rstrip('.')}; {_advice_on_certificate(error)}"
+        )
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return hung_up(peer, "the peer closed it")
     if not isinstance(error, ssl.SSLError):

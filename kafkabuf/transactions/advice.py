@@ -14,6 +14,7 @@ from kafkabuf.errors import (
     NetworkError,
     ProducerFencedError,
     UnknownTopicOrPartitionError,
+    host_port,
 )
 from kafkabuf.transactions.queue import RequestQueue
 from kafkabuf.transactions.requests import Priority
@@ -64,7 +65,7 @@ def _waited_for(queue: RequestQueue, incomplete_batches: int, clock: Clock) -> s
 def advice(trouble: KafkaError | None, config: TransactionConfig) -> str:
     """What the user can do if an operation has not ended and `trouble` is the last error."""
     if isinstance(trouble, NetworkError):
-        servers = ", ".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+        servers = ", ".join(host_port(host, port) for host, port in config.bootstrap_servers)
         return (
             f"Check that the brokers run, that bootstrap.servers ({servers}) and the addresses that the brokers "
             "advertise can be reached from here, and that security.protocol matches the listeners."

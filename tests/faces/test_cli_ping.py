@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -138,6 +142,52 @@ def test_certificate_is_shown_and_checked(tmp_path: Path) -> None:
         assert "ssl.truststore.location" in failed(result)
 
 
+@contextmanager
+def wanting_certificates(authority: Authority, *, alert: bool) -> Iterator[str]:
+    """A port of TLS that refuses clients without a certificate, as Kafka with an alert, or in silence."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.issue("broker", "IP:127.0.0.1").store)
+    context.load_verify_locations(authority.certificate)
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    def refuse(accepted: socket.socket) -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(incoming, outgoing, server_side=True)
+        with accepted:
+            while received := accepted.recv(65536):
+                incoming.write(received)
+                try:
+                    tls.do_handshake()
+                except ssl.SSLWantReadError:
+                    accepted.sendall(outgoing.read())
+                except ssl.SSLError:
+                    accepted.sendall(outgoing.read() if alert else b"")
+                    return
+
+    def serve(server: socket.socket) -> None:
+        with suppress(OSError):  # the server is closed
+            while True:
+                refuse(server.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,))
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+@pytest.mark.parametrize(("alert", "status"), [(True, 12), (False, 14)])
+def test_missing_certificate_of_the_client_is_named(tmp_path: Path, alert: bool, status: int) -> None:
+    """TLS 1.3 refuses it behind the handshake, when the step of TLS has worked."""
+    authority = Authority(tmp_path)
+    trusting = ["-X", "security.protocol=SSL", "-X", f"ssl.truststore.location={authority.certificate}"]
+    with wanting_certificates(authority, alert=alert) as address:
+        result = ping(address, *trusting)
+    assert result.exit_code == status, result.output
+    assert "ssl.keystore.location" in failed(result)
+
+
 def test_wrong_password_is_sasl_and_shown_nowhere(guarded: EmbeddedCluster) -> None:
     result = ping(guarded.bootstrap_servers, *as_user("alice", "guessed"))
     assert result.exit_code == 13
@@ -177,6 +227,38 @@ def test_address_that_the_cluster_names_must_work_too(
     assert result.exit_code == 10
     assert "broker 1 at" in result.output
     assert "its advertised.listeners needs one that this host reaches" in result.output
+
+
+def test_name_server_that_does_not_answer_is_dns_within_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    def resolve_never(host: str, port: int) -> list[Address]:
+        assert ended.wait(60)
+        return []
+
+    monkeypatch.setattr(probe, "resolve", resolve_never)
+    began = time.monotonic()
+    result = ping("kafka.invalid:9092", "--timeout", "0.2")
+    ended.set()
+    assert result.exit_code == 10
+    assert "no name server answers for 'kafka.invalid' within --timeout (0.2 s)" in failed(result)
+    assert time.monotonic() - began < 30
+
+
+def test_address_that_the_cluster_names_must_answer_as_a_broker(cluster: EmbeddedCluster) -> None:
+    first, second = cluster.bootstrap_servers.split(",")
+    cluster.pause_node(2)
+    try:
+        result = ping(first, "--timeout", "0.5")
+    finally:
+        cluster.resume_node(2)
+    assert result.exit_code == 14, result.output
+    assert f"broker 2 at {second}" in failed(result)
+    assert "its advertised.listeners needs one that this host reaches" in failed(result)
+
+
+def test_address_of_ipv6_stands_in_brackets() -> None:
+    assert "  [::1]:1  " in ping("[::1]:1").output
 
 
 def test_refused_record_has_its_own_status(cluster: EmbeddedCluster) -> None:

@@ -176,7 +176,7 @@ def explained(error: Exception, name: str) -> KafkaError:
     """The error of a request without a response."""
     if isinstance(error, ssl.SSLCertVerificationError):
         advice = _ADVICE.get(error.verify_code, "name the CA that signed its certificate in ssl.ca.location")
-        return SslAuthenticationError(f"{name} is not trusted: {printable(error.verify_message)}; {advice}")
+        return SslAuthenticationError(f"{name} is not trusted: {printable(error.verify_message).rstrip('.')}; {advice}")
     if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
         return SslAuthenticationError(
             f"{name} refuses the TLS handshake: {error.reason}; see ssl.certificate.location and ssl.key.location"
