@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from kafkabuf import aio
 from kafkabuf._aio_futures import AIORecordFuture
 from kafkabuf.compat import aiokafka_settings as theirs
+from kafkabuf.compat._aiokafka import Outcomes
 from kafkabuf.compat._late_names import LateProducer
 from kafkabuf.compat._names import in_whole_ms, with_port
 from kafkabuf.compat.aiokafka_errors import peer_error
-from kafkabuf.compat.aiokafka_records import BatchBuilder, Outcomes, RecordMetadata, Serializer, metadata_of
+from kafkabuf.compat.aiokafka_records import BatchBuilder, RecordMetadata, Serializer, metadata_of
 from kafkabuf.errors import FatalTransactionError, IllegalStateError, KafkaError
 from kafkabuf.metadata.groups import OffsetAndMetadata
 

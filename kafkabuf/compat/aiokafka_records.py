@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkabuf.batches._batch import RecordFuture
-from kafkabuf.compat.aiokafka_errors import peer_error
-from kafkabuf.errors import KafkaError
 from kafkabuf.interceptors import pairs_of
 
 Serializer = Callable[[Any], Any]
@@ -51,31 +47,7 @@ def metadata_of(topic: str, partition: int, offset: int, timestamp: int, broker_
     """`broker_time`: when the broker appended the record, if the topic uses LogAppendTime; else -1."""
     kind = CREATE_TIME if broker_time < 0 else LOG_APPEND_TIME
     # kafkabuf does not keep the start of the log, which some responses name.
-    fields = (topic, partition, _topic_partition(topic, partition), offset, timestamp, kind, None)
-    return tuple.__new__(RecordMetadata, fields)
-
-
-@lru_cache(4096)
-def _topic_partition(topic: str, partition: int) -> TopicPartition:
-    return TopicPartition(topic, partition)
-
-
-class Outcomes:
-    """The outcomes of send()'s futures: aiokafka's RecordMetadata and errors."""
-
-    def result(self, record: RecordFuture) -> RecordMetadata | None:
-        """None with acks=0, as in aiokafka."""
-        try:
-            topic, partition, offset, timestamp, _, _ = record.result(0)
-        except KafkaError as error:
-            raise peer_error(error) from error.__cause__
-        if offset < 0:
-            return None
-        return metadata_of(topic, partition, offset, timestamp, record.batch.log_append_time)
-
-    def exception(self, record: RecordFuture) -> KafkaError | None:
-        error = record.exception(0)
-        return None if error is None else peer_error(error)
+    return RecordMetadata(topic, partition, TopicPartition(topic, partition), offset, timestamp, kind, None)
 
 
 class AppendedRecord(NamedTuple):
