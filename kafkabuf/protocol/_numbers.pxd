@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Big-endian numbers of frames and of batch headers, in C. The broker does not use the client's `_wire.pxd`."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 
 
 cdef inline uint32_t load_uint32(const unsigned char* at) noexcept nogil:
@@ -25,6 +25,11 @@ cdef inline void store_uint32(unsigned char* at, uint32_t value) noexcept nogil:
     at[1] = value >> 16 & 0xFF
     at[2] = value >> 8 & 0xFF
     at[3] = value & 0xFF
+
+
+cdef inline void store_int16(unsigned char* at, int16_t value) noexcept nogil:
+    at[0] = <uint16_t> value >> 8
+    at[1] = value & 0xFF
 
 
 cdef inline void store_int64(unsigned char* at, int64_t value) noexcept nogil:

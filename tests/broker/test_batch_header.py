@@ -17,21 +17,31 @@ from kafkabuf.broker.log.config import Limits
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.storage._stored import StoredBatch
 from kafkabuf.broker.log.storage.batches import heads
-from kafkabuf.errors import CorruptMessageError, KafkaError, KafkaStorageError
+from kafkabuf.errors import CorruptMessageError, InvalidRecordError, KafkaError, KafkaStorageError
 from tests.broker.raw_client import batch
 
+ROOM = 100
 INT16, INT32, INT64 = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (16, 32, 64))
 
 
-@given(count=st.integers(1, 2**31 - 1), newest=INT64, pid=INT64, epoch=INT16, sequence=INT32, attributes=INT16)
+@given(
+    count=st.integers(1, ROOM) | st.integers(1, 2**31 - 1),
+    newest=INT64,
+    pid=INT64,
+    epoch=INT16,
+    sequence=INT32,
+    attributes=INT16,
+)
 def test_header_is_read_as_struct_reads_it(
     count: int, newest: int, pid: int, epoch: int, sequence: int, attributes: int
 ) -> None:
-    data = bytearray(HEADER_SIZE)
-    fields = (7, HEADER_SIZE - 12, 3, 2, 0, attributes, count - 1, 0, newest, pid, epoch, sequence, count)
+    data = bytearray(HEADER_SIZE + ROOM * 7)
+    fields = (7, len(data) - 12, 3, 2, 0, attributes, count - 1, 0, newest, pid, epoch, sequence, count)
     HEADER.pack_into(data, 0, *fields)
     CRC.pack_into(data, CRC_AT, crc32c(data[ATTRIBUTES_AT:]))
     valid = (pid < 0 or (sequence >= 0 and epoch >= 0)) and not attributes & 0x20 and attributes & 7 < 5
+    # Compressed records may take 32 times the largest message.
+    valid = valid and count * 7 <= (32 * Limits().max_message_bytes if attributes & 7 else ROOM * 7)
     try:
         info = check_batch(data, 9, Limits())
     except KafkaError:
@@ -62,6 +72,18 @@ def test_length_that_lies_is_refused(length: int) -> None:
         check_batch(data, 9, Limits())
     else:
         with pytest.raises(KafkaError, match="batch"):
+            check_batch(data, 9, Limits())
+
+
+@pytest.mark.parametrize(("codec", "most"), [(0, 10), (1, 32 * 1_048_588 // 7), (4, 32 * 1_048_588 // 7)])
+def test_batch_says_no_more_records_than_its_bytes_can_have(codec: int, most: int) -> None:
+    """Each batch that says 2^31 - 1 would begin a segment, with three files."""
+    for count in (most, most + 1):
+        data = batch([b""], attributes=codec, body=bytes(76), count=count, last_delta=count - 1)
+        if count == most:
+            assert check_batch(data, 9, Limits()).count == most
+            continue
+        with pytest.raises(InvalidRecordError, match=f"says {count} records"):
             check_batch(data, 9, Limits())
 
 

@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import cramjam
@@ -21,6 +22,7 @@ import pytest
 from kafkabuf.broker import ConnectionLimits, EmbeddedCluster
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.log.compression import GZIP, LZ4, SNAPPY, ZSTD, decompress, unpack
+from kafkabuf.broker.log.compression import compress as pack
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ConfigError, CorruptMessageError
 from kafkabuf.protocol import messages
@@ -346,7 +348,7 @@ CODECS: dict[str, tuple[int, Callable[[bytes], Any]]] = {
     "gzip": (GZIP, gzip.compress),
     "snappy": (SNAPPY, cramjam.snappy.compress_raw),
     "xerial": (SNAPPY, xerial),
-    "lz4": (LZ4, cramjam.lz4.compress),
+    "lz4": (LZ4, partial(pack, LZ4)),
     "zstd": (ZSTD, cramjam.zstd.compress),
 }
 

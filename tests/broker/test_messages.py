@@ -64,7 +64,7 @@ def alone() -> Iterator[CountedCluster]:
     [
         (b"no gzip", 1, CorruptMessageError),
         (gzip.compress(bytes(2000), mtime=0), 1, CorruptMessageError),
-        (b"\x7f", 0, InvalidRecordError),
+        (b"\x7f" * 7, 0, InvalidRecordError),
     ],
     ids=["no gzip", "more than may be unpacked", "no record"],
 )

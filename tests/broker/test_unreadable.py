@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import struct
 from collections.abc import Iterator
 
+import cramjam
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.broker.log.compression import GZIP, decompress
+from kafkabuf.broker.log.compression import GZIP, LZ4, check_lz4, compress, decompress
 from kafkabuf.errors import CorruptMessageError
 from tests.broker.raw_client import NOW, RawClient, batch, message, varint
 
@@ -65,6 +67,41 @@ def test_second_stream_of_gzip_is_refused(client: RawClient, count: int) -> None
 def test_other_bytes_behind_a_stream_of_gzip_pass(client: RawClient) -> None:
     """As in Kafka."""
     assert client.produce("t", one(gzip.compress(record(1)) + b"more", GZIPPED)).error_code == 0
+
+
+def test_frame_of_lz4_with_independent_blocks_passes(client: RawClient) -> None:
+    """librdkafka writes a checksum behind the blocks, and Java none. Java reads both."""
+    assert client.produce("t", one(bytes(compress(LZ4, record(1))), LZ4)).error_code == 0
+    value = b"v" * 200_000
+    body = b"\0" + varint(0) + varint(0) + varint(-1) + varint(len(value)) + value + varint(0)
+    assert client.produce("t", one(bytes(compress(LZ4, varint(len(body)) + body)), LZ4)).error_code == 0
+
+
+LZ4_HEAD = bytes.fromhex("04224d18604082")
+LZ4_BLOCK = struct.pack("<I", len(record(1)) | 1 << 31) + record(1)
+
+
+@pytest.mark.parametrize(
+    ("body", "count", "fault"),
+    [
+        (bytes(cramjam.lz4.compress(record(1))), 1, "depend on each other"),
+        (LZ4_HEAD + LZ4_BLOCK + bytes(4), 1, None),
+        (LZ4_HEAD + LZ4_BLOCK + bytes(4) + LZ4_HEAD + LZ4_BLOCK + bytes(4), 2, "the frame has"),
+        (LZ4_HEAD + LZ4_BLOCK, 1, "cut short"),
+        (LZ4_HEAD + LZ4_BLOCK + bytes(3), 1, "cut short"),
+        (LZ4_HEAD[:4], 1, "cut short"),
+        (LZ4_HEAD + struct.pack("<I", 70_000 | 1 << 31) + bytes(70_000) + bytes(4), 1, "a block of 70000 bytes"),
+        (bytes.fromhex("04224d18614082") + LZ4_BLOCK + bytes(4), 1, "unknown magic"),
+    ],
+    ids=["dependent", "one", "two", "no end", "half an end", "magic", "large", "dictionary"],
+)
+def test_frame_of_lz4_that_java_does_not_read_is_refused(
+    client: RawClient, body: bytes, count: int, fault: str | None
+) -> None:
+    assert client.produce("t", one(body, LZ4, count)).error_code == (CORRUPT if fault else 0)
+    if fault:
+        with pytest.raises(CorruptMessageError, match=fault):
+            check_lz4(body)
 
 
 def test_compressed_message_within_a_compressed_message_is_refused(client: RawClient) -> None:

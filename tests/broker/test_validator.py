@@ -12,12 +12,12 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.log import batch as batches
 from kafkabuf.broker.log import validator
 from kafkabuf.broker.log._batch import check_batch
-from kafkabuf.broker.log.config import Limits
+from kafkabuf.broker.log.config import UNBOUNDED_MS, Limits
 from kafkabuf.broker.log.validator import RefusedRecordsError, check_records
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import InvalidRecordError, InvalidTimestampError
 from kafkabuf.protocol.messages import INCREMENTAL_ALTER_CONFIGS
-from tests.broker.raw_client import NOW, RawClient, batch, message
+from tests.broker.raw_client import NOW, RawClient, batch, message, varint
 
 HOUR = 3_600_000
 NARROW = Limits(timestamp_before_max_ms=1000, timestamp_after_max_ms=1000)
@@ -51,6 +51,14 @@ def test_each_record_out_of_the_topics_time_is_named(codec: int, offsets: tuple[
     assert [index for index, _ in caught.value.records] == refused
     assert isinstance(caught.value.error, InvalidTimestampError)
     assert f"{len(refused)} of the 3 records" in str(caught.value.error)
+
+
+def test_timestamp_beyond_64_bits_wraps_around_as_in_java() -> None:
+    """A record's timestamp is a sum of two numbers of 64 bits. The header of the stored batch has room for one."""
+    limits = Limits(timestamp_before_max_ms=UNBOUNDED_MS - 1, timestamp_after_max_ms=UNBOUNDED_MS)
+    fields = b"\0" + varint(UNBOUNDED_MS) + varint(0) + varint(-1) + varint(1) + b"v" + varint(0)
+    data = batch([b"v"], timestamps=[NOW], body=varint(len(fields)) + fields)
+    assert check(data, limits) == NOW - 2**63 - 1
 
 
 @pytest.mark.parametrize("codec", [0, 1])

@@ -33,6 +33,7 @@ cdef int LOG_APPEND_TIME = batch.LOG_APPEND_TIME
 cdef int TRANSACTIONAL = batch.TRANSACTIONAL
 cdef int CONTROL = batch.CONTROL
 cdef int CODECS = len(compression.NAMES)
+cdef int NONE = compression.NONE
 cdef int ZSTD = compression.ZSTD
 
 cdef enum:
@@ -44,6 +45,8 @@ cdef enum:
     BASE_SEQUENCE_AT = 53
     COUNT_AT = 57
     FIRST_WITH_ZSTD = 7
+    # The length of a record and its six fields.
+    SMALLEST_RECORD = 7
 
 
 @cython.final
@@ -117,6 +120,7 @@ cdef BatchInfo checked(
     if attributes & CONTROL:
         raise InvalidRecordError("clients may not write control batches")
     check_codec(attributes & CODEC_MASK, version)
+    check_count(info.count, attributes & CODEC_MASK, size - HEADER_SIZE, limits)
     return info
 
 
@@ -155,6 +159,18 @@ cdef int check_codec(int codec, int version) except -1:
         raise UnsupportedCompressionTypeError(f"compression type {codec} is unknown")
     if codec == ZSTD and version < FIRST_WITH_ZSTD:
         raise UnsupportedCompressionTypeError(f"zstd needs Produce version 7 or later, this is version {version}")
+    return 0
+
+
+cdef int check_count(int64_t count, int codec, Py_ssize_t size, object limits) except -1:
+    """A batch takes as many offsets as it says to have records: a segment ends after 2^31 of them."""
+    cdef int64_t most = size
+    if count * SMALLEST_RECORD <= size:
+        return 0
+    if codec != NONE:
+        most = compression.max_unpacked(codec, size, limits.max_message_bytes)
+    if count * SMALLEST_RECORD > most:
+        raise InvalidRecordError(f"the batch says {count} records, its records may take {most} bytes")
     return 0
 
 

@@ -57,3 +57,7 @@ class ProducerEntry:
 
     def append(self, info: BatchInfo, base_offset: int, now_ms: int) -> None:
         """Notes a batch that is in the log."""
+
+    def encode(self, producer_id: int, heads: bytearray, batches: bytearray) -> None:
+        """Appends the two parts of the entry in a snapshot (storage/snapshot.py has the layout): to `heads` the state
+        and the last batch, to `batches` the remembered batches."""

@@ -5,11 +5,13 @@ A cluster may have an entry for each of ten thousand partitions, and reads one f
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from collections import namedtuple
 
 from kafkabuf.broker.log._batch cimport BatchInfo, last_sequence
+from kafkabuf.protocol._numbers cimport store_int16, store_int64, store_uint32
 
 # Kafka's producer.id.expiration.ms.
 EXPIRATION_MS = 86_400_000
@@ -17,8 +19,22 @@ NO_EPOCH = -1
 NO_SEQUENCE = -1
 
 cdef int64_t expiration_ms = EXPIRATION_MS
+cdef int32_t no_sequence = NO_SEQUENCE
+
+cdef enum:
+    NOTHING = -1
+    # Sizes in a snapshot: storage/snapshot.py has the layout.
+    HEAD_SIZE = 46
+    BATCH_SIZE = 24
 
 AppendedBatch = namedtuple("AppendedBatch", "base_sequence last_sequence base_offset max_timestamp")
+
+
+cdef unsigned char* grown(bytearray data, Py_ssize_t size) except NULL:
+    """`size` new bytes at the end of `data`. They stay there until `data` is changed again."""
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(data)
+    PyByteArray_Resize(data, before + size)
+    return <unsigned char*> PyByteArray_AS_STRING(data) + before
 
 
 @cython.final
@@ -81,6 +97,36 @@ cdef class ProducerEntry:
         self.keep(Appended(base_offset, info.max_timestamp, info.base_sequence, last_sequence(info)))
         self.last_timestamp = info.max_timestamp
         self.seen_ms = now_ms
+
+    def encode(self, int64_t producer_id, bytearray heads not None, bytearray batches not None):
+        cdef Appended* batch
+        cdef int number
+        cdef int32_t delta = 0
+        cdef unsigned char* at = grown(heads, HEAD_SIZE)
+        store_int64(at, producer_id)
+        store_int16(at + 8, self.epoch)
+        if self.remembered:
+            batch = self.last()
+            delta = (batch.last_sequence - batch.base_sequence) & 0x7FFFFFFF
+            store_uint32(at + 10, <uint32_t> batch.last_sequence)
+            store_int64(at + 14, batch.base_offset + delta)
+        else:
+            store_uint32(at + 10, <uint32_t> no_sequence)
+            store_int64(at + 14, NOTHING)
+        store_uint32(at + 22, <uint32_t> delta)
+        store_int64(at + 26, self.last_timestamp)
+        store_uint32(at + 34, <uint32_t> self.coordinator_epoch)
+        store_int64(at + 38, NOTHING if self.transaction_start is None else self.transaction_start)
+        at = grown(batches, 1 + self.remembered * BATCH_SIZE)
+        at[0] = self.remembered
+        at += 1
+        for number in range(self.remembered):
+            batch = &self.ring[(self.first + number) % REMEMBERED]
+            store_uint32(at, <uint32_t> batch.base_sequence)
+            store_uint32(at + 4, <uint32_t> batch.last_sequence)
+            store_int64(at + 8, batch.base_offset)
+            store_int64(at + 16, batch.max_timestamp)
+            at += BATCH_SIZE
 
     cdef Appended* last(self) noexcept:
         return &self.ring[(self.first + self.remembered - 1) % REMEMBERED]

@@ -9,6 +9,8 @@ MiB: a batch from before the setting was lowered is read too. gzip, and snappy i
 lz4, zstd and a block of snappy are unpacked at once, into at most 48 MiB, or eight times the bytes that the client has
 sent. A frame or block that announces more is refused before it is unpacked.
 
+A broker that verifies records refuses an LZ4 frame that Java's clients cannot read (`check_lz4`).
+
 Deviation: where the broker reads gzip, it refuses a second stream in a batch. Java's clients read such a stream, and
 librdkafka does not.
 """
@@ -42,7 +44,9 @@ _GZIP_MAGIC = b"\x1f\x8b"
 # The frame that Java's SnappyOutputStream writes: this magic, two versions, then blocks of [length | raw snappy].
 _XERIAL = b"\x82SNAPPY\0"
 _LZ4_MAGIC = bytes.fromhex("04224d18")
-_LZ4_HAS_SIZE = 0x08
+# Flags of a frame's head, and those that all frames of Kafka have alike: the version, a reserved bit, no dictionary.
+_LZ4_FIXED, _LZ4_VERSION = 0xC3, 0x40
+_LZ4_INDEPENDENT, _LZ4_BLOCKS_HAVE_SUMS, _LZ4_HAS_SIZE, _LZ4_HAS_SUM = 0x20, 0x10, 0x08, 0x04
 _ZSTD_MAGIC = bytes.fromhex("28b52ffd")
 _ZSTD_ONE_SEGMENT = 0x20
 _XERIAL_VERSIONS = bytes((0, 0, 0, 1, 0, 0, 0, 1))
@@ -151,6 +155,32 @@ def _unlz4(data: Data, most: int) -> Iterator[Data]:
     if data[:4] == _LZ4_MAGIC and len(data) > 14 and data[4] & _LZ4_HAS_SIZE:
         _take(most, int.from_bytes(data[6:14], "little"))
     yield _unpack_at_once(cramjam.lz4.decompress_into, data, most)
+
+
+def check_lz4(data: Data) -> None:
+    """Raises CorruptMessageError for a frame that Java's clients do not read (Kafka's Lz4BlockInputStream): blocks that
+    depend on each other or are too large, a dictionary, or bytes behind the frame."""
+    try:
+        fault = _lz4_fault(data)
+    except (struct.error, IndexError):
+        fault = "the frame is cut short"
+    if fault is not None:
+        raise CorruptMessageError(f"{len(data)} bytes are not valid lz4: {fault}")
+
+
+def _lz4_fault(data: Data) -> str | None:
+    flags, largest = data[4], 1 << 8 + 2 * (data[5] >> 4 & 7)
+    if data[:4] != _LZ4_MAGIC or flags & _LZ4_FIXED != _LZ4_VERSION:
+        return "the head of the frame has an unknown magic, version or flag"
+    if not flags & _LZ4_INDEPENDENT:
+        return "blocks that depend on each other"
+    at = 15 if flags & _LZ4_HAS_SIZE else 7
+    while size := struct.unpack_from("<I", data, at)[0] & ~_LZ4_AS_IT_IS:
+        if size > largest:
+            return f"a block of {size} bytes, the head of the frame allows {largest}"
+        at += 4 + size + (4 if flags & _LZ4_BLOCKS_HAVE_SUMS else 0)
+    at += 4 + (4 if flags & _LZ4_HAS_SUM else 0)
+    return None if at == len(data) else f"the frame has {at} bytes"
 
 
 def _unzstd(data: Data, most: int) -> Iterator[Data]:

@@ -8,8 +8,9 @@ broker never answers UNKNOWN_PRODUCER_ID. The state of a producer outlives the r
 when the producer has been silent for `EXPIRATION_MS` and has no open transaction. The log owns the state, so every node
 that leads the partition has it. Thread: the event loop.
 
-Deviation: the broker measures silence by its own clock, not by the timestamps of the producer's records, and checks it
-with each batch, not every ten minutes.
+Deviation: the broker measures silence by its own clock, not by the timestamps of the producer's records. It checks the
+silence of a producer with the producer's next batch, and that of all producers when a new producer comes, at most once
+in ten minutes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from kafkabuf.errors import (
 )
 
 _SEQUENCES = 2**31
+# Kafka's producer.id.expiration.check.interval.ms: a new producer may come with each batch.
+_CHECK_MS = 600_000
 
 
 def sequence_count(batch: AppendedBatch) -> int:
@@ -58,10 +61,11 @@ class _Verification:
 class ProducerStates:
     """Producers by id. The log calls `check` before each append of a client, and `append` or `end` after it."""
 
-    __slots__ = ("_ended", "_entries", "_open", "_verifying", "aborted")
+    __slots__ = ("_checked_ms", "_ended", "_entries", "_open", "_verifying", "aborted")
 
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
-        self._entries = entries or {}
+        self._entries = {} if entries is None else entries
+        self._checked_ms: int | None = None
         self._verifying: dict[int, _Verification] = {}
         # First offset of each open transaction, by producer id; in the order of the offsets.
         starts = ((producer_id, entry.transaction_start) for producer_id, entry in self._entries.items())
@@ -207,7 +211,13 @@ class ProducerStates:
 
     def _expire(self, producer_id: int, now_ms: int) -> None:
         """Forgets a producer that has been silent for too long: this producer, or, when it is new, any producer."""
-        for known_id in [producer_id] if producer_id in self._entries else list(self._entries):
+        if producer_id in self._entries:
+            known_ids = [producer_id]
+        elif self._checked_ms is None or now_ms - self._checked_ms >= _CHECK_MS:
+            self._checked_ms, known_ids = now_ms, list(self._entries)
+        else:
+            return
+        for known_id in known_ids:
             entry = self._entries[known_id]
             if entry.transaction_start is None and now_ms - entry.seen_ms >= EXPIRATION_MS:
                 del self._entries[known_id]

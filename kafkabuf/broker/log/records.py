@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kafkabuf.broker.log._record_walk import RecordWalk
 from kafkabuf.broker.log.batch import CODEC_MASK, HEADER, HEADER_SIZE, LOG_APPEND_TIME, MAGIC_AT, NO_TIMESTAMP
-from kafkabuf.broker.log.compression import NONE, decompress, max_unpacked, unpack
+from kafkabuf.broker.log.compression import LZ4, NONE, check_lz4, decompress, max_unpacked, unpack
 from kafkabuf.broker.log.config import Limits
 from kafkabuf.broker.log.message_set import messages
 from kafkabuf.errors import CorruptMessageError, InvalidRecordError
@@ -98,8 +98,11 @@ def find_refused(
 
 def verify(data: bytes | bytearray | memoryview, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
     """Reads every record of a magic 2 batch. Raises InvalidRecordError if a record is malformed or the newest timestamp
-    of the records is not that of the header."""
-    batch = _Batch(memoryview(data), max_message_bytes)
+    of the records is not that of the header, CorruptMessageError for records that a client cannot unpack."""
+    view = memoryview(data)
+    batch = _Batch(view, max_message_bytes)
+    if batch.codec == LZ4:
+        check_lz4(view[HEADER_SIZE:])
     newest = batch.timestamp(batch.walk.newest())
     if newest != batch.max_timestamp:
         raise InvalidRecordError(
@@ -134,17 +137,18 @@ class _Batch:
         self._append_time = bool(attributes & LOG_APPEND_TIME)
         # With LogAppendTime, readers take the newest timestamp of the header for that of every record.
         self._first_timestamp: int = self.max_timestamp if self._append_time else first_timestamp
-        codec, count, packed = attributes & CODEC_MASK, fields[-1], view[HEADER_SIZE:]
-        most = max_unpacked(codec, len(packed), max_message_bytes)
-        if codec != NONE and count * _SMALLEST > most:
+        self.codec, count, packed = attributes & CODEC_MASK, fields[-1], view[HEADER_SIZE:]
+        most = max_unpacked(self.codec, len(packed), max_message_bytes)
+        if self.codec != NONE and count * _SMALLEST > most:
             raise CorruptMessageError(f"the batch says {count} records, its records may take {most} bytes")
-        self.walk = RecordWalk(unpack(codec, packed, most), count, relative=not self._append_time)
+        self.walk = RecordWalk(unpack(self.codec, packed, most), count, relative=not self._append_time)
 
     def delta(self, timestamp: int) -> int:
         return min(max(timestamp - self._first_timestamp, -_INT64), _INT64 - 1)
 
     def timestamp(self, delta: int) -> int:
-        return self._first_timestamp + delta
+        """A sum beyond 64 bits wraps around, as in Java."""
+        return (self._first_timestamp + delta + _INT64) % (2 * _INT64) - _INT64
 
     def record(self, index: int, delta: int, has_key: bool) -> StoredRecord:
         return StoredRecord(index, self.base_offset + index, self.timestamp(delta), has_key)

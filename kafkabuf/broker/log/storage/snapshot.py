@@ -17,8 +17,8 @@ import struct
 from collections.abc import Collection
 
 from kafkabuf.broker.crc import crc32c
-from kafkabuf.broker.log._producer_entry import NO_SEQUENCE, AppendedBatch, ProducerEntry
-from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates, sequence_count
+from kafkabuf.broker.log._producer_entry import NO_SEQUENCE, ProducerEntry
+from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
 from kafkabuf.errors import CorruptMessageError
 
 _HEAD = struct.Struct(">hI")
@@ -32,27 +32,13 @@ _NONE = -1
 
 
 def encode_snapshot(states: ProducerStates) -> bytes:
-    entries = list(states)
-    body = bytearray(_COUNT.pack(len(entries)))
-    for producer_id, entry in entries:
-        batches = entry.batches
-        last = batches[-1] if batches else AppendedBatch(NO_SEQUENCE, NO_SEQUENCE, _NONE, _NONE)
-        delta = sequence_count(last) - 1
-        body += _ENTRY.pack(
-            producer_id,
-            entry.epoch,
-            last.last_sequence,
-            last.base_offset + delta,
-            delta,
-            entry.last_timestamp,
-            entry.coordinator_epoch,
-            _NONE if entry.transaction_start is None else entry.transaction_start,
-        )
-    for _, entry in entries:
-        batches = entry.batches
-        body += bytes([len(batches)])
-        for batch in batches:
-            body += _BATCH.pack(*batch)
+    """A log may have thousands of producers, and takes a snapshot where a segment ends: each producer is one call."""
+    heads, batches = bytearray(), bytearray()
+    count = 0
+    for producer_id, entry in states:
+        entry.encode(producer_id, heads, batches)
+        count += 1
+    body = _COUNT.pack(count) + heads + batches
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
 
