@@ -166,7 +166,8 @@ class MockProducer(ProducerCore):
         opaque: Any = None,
     ) -> RecordFuture:
         self._check_usable(self.send_exception)
-        if self.transaction_initialized and not self.transaction_in_flight:
+        transactional = self.transaction_initialized or self.config.transactional_id is not None
+        if transactional and not self.transaction_in_flight:
             raise IllegalStateError(
                 "a transactional producer cannot send() outside of a transaction: call begin_transaction() first"
             )

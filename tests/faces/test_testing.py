@@ -124,6 +124,17 @@ def test_aborted_transaction_is_not_in_the_history() -> None:
     assert not producer.sent_offsets
 
 
+def test_producer_with_a_transactional_id_sends_nothing_before_its_first_transaction() -> None:
+    """As KafkaProducer."""
+    producer = MockProducer(transactional_id="t")
+    for begin in (producer.init_transactions, producer.begin_transaction):
+        with pytest.raises(IllegalStateError, match="outside of a transaction"):
+            producer.send("t", b"v")
+        begin()
+    producer.send("t", b"v")
+    assert (producer.history(), len(producer.uncommitted_records())) == ([], 1)
+
+
 def test_transactional_calls_are_refused_in_a_wrong_state() -> None:
     fresh = MockProducer()
     for call in (fresh.begin_transaction, fresh.commit_transaction, fresh.abort_transaction, fresh.fence_producer):
