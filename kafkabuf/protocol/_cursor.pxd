@@ -1,13 +1,11 @@
 """A reading position in a frame. The frame's bytes stay where they are as long as the cursor exists."""
 
-from cpython.buffer cimport Py_buffer
 from libc.stdint cimport int64_t
 
 
 cdef class Cursor:
-    # The frame, as an object and as its bytes. `buffer.obj` is NULL until __cinit__ has them.
-    cdef readonly object view
-    cdef Py_buffer buffer
+    # The frame, as an object and as its bytes. Nobody else has the view: it could be released.
+    cdef object view
     cdef const unsigned char* data
     cdef Py_ssize_t size
 

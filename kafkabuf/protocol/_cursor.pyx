@@ -2,12 +2,12 @@
 """A reading position in a frame, for the hand-written codecs: a request may have thousands of partitions."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t
 
+from kafkabuf._view cimport items_of, length_of, view_of
 from kafkabuf.protocol._numbers cimport load_int16, load_int32, load_int64
 
 import struct
@@ -26,17 +26,15 @@ cdef class Cursor:
     """A position in a frame. `flexible` chooses compact lengths and tagged fields (KIP-482)."""
 
     def __cinit__(self, frame, Py_ssize_t position, bint flexible):
-        self.view = memoryview(frame)
-        PyObject_GetBuffer(self.view, &self.buffer, PyBUF_SIMPLE)
-        self.data = <const unsigned char*> self.buffer.buf
-        self.size = self.buffer.len
+        # No Py_buffer of the view: the collector clears a view that has given its bytes away by half, and CPython then
+        # crashes where the buffer is released.
+        self.view = view_of(frame, 1, False)
+        self.data = <const unsigned char*> items_of(self.view)
+        self.size = length_of(self.view)
         if not 0 <= position <= self.size:
             raise ValueError(f"position {position} of a frame of {self.size} bytes")
         self.position = position
         self.flexible = flexible
-
-    def __dealloc__(self):
-        PyBuffer_Release(&self.buffer)
 
     def int8(self):
         return <signed char> self.fixed(1)[0]
