@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import pytest
@@ -107,6 +108,17 @@ def test_right_to_some_topic_is_one_that_no_denial_covers(existing: list[Acl], a
     assert authorizer.allows_some("User:alice", "h", Operation.WRITE, acls.ResourceType.TOPIC) == allowed
     assert not authorizer.allows_some("User:bob", "h", Operation.WRITE, acls.ResourceType.TOPIC)
     assert not authorizer.allows_some("User:alice", "h", Operation.WRITE, acls.ResourceType.GROUP)
+
+
+def test_long_denied_prefix_is_compared_once() -> None:
+    """Each beginning of a name of 32,767 characters would be a copy."""
+    authorizer, name = Authorizer(), "a" * 32_767
+    authorizer.add(topic_acl(name, prefixed=True))
+    authorizer.add(topic_acl(name[:-1], prefixed=True, deny=True))
+    before = time.thread_time()
+    for _ in range(10):
+        assert not authorizer.allows_some("User:alice", "h", Operation.WRITE, acls.ResourceType.TOPIC)
+    assert time.thread_time() - before < 0.5
 
 
 def test_change_that_the_disk_refuses_does_not_take_effect() -> None:

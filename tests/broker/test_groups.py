@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from kafkabuf.broker.groups.group import Group, State
 from kafkabuf.broker.groups.groups import subscribed_topics
-from kafkabuf.broker.groups.members import MOST_METADATA, MOST_PROTOCOLS, Joining, Members
+from kafkabuf.broker.groups.members import MOST_METADATA, MOST_PROTOCOLS, OF_A_PROTOCOL, Joining, Members
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.broker.waiting.timer import Timer
@@ -382,7 +383,7 @@ async def test_members_of_a_group_have_eight_megabytes_of_metadata_at_most(world
     values: dict[str, Any] = {"client_id": "c", "group_instance_id": None, "session_timeout": 10.0}
 
     def join(member_id: str, size: int) -> Any:
-        protocols = [("range", bytes(size - len("range")))]
+        protocols = [("range", bytes(size - len("range") - OF_A_PROTOCOL))]
         more = {**values, "rebalance_timeout": 60.0, "protocol_type": "consumer", "protocols": protocols}
         return world.group.join(Joining(member_id, **more, needs_member_id=False))
 
@@ -391,6 +392,16 @@ async def test_members_of_a_group_have_eight_megabytes_of_metadata_at_most(world
     assert pending(join("", 1000))
     assert await settled(join(leader, MOST_METADATA)) == {"error_code": 81, "member_id": leader}
     assert len((await settled(join(leader, MOST_METADATA - 1000)))["members"]) == 2, "its own place is not taken twice"
+
+
+@scenario
+async def test_protocols_without_metadata_count_too(world: World) -> None:
+    """The group looks at each protocol of each member: 3,000 members with a hundred took half a second."""
+    with mock.patch("kafkabuf.broker.groups.members.MOST_METADATA", 250 * OF_A_PROTOCOL):
+        most = " ".join(f"{number}" for number in range(MOST_PROTOCOLS))
+        assert pending(world.join(protocols=most)) is False
+        assert pending(world.join(protocols=most))
+        assert await settled(world.join(protocols=most)) == {"error_code": 81, "member_id": ""}
 
 
 class Counted(list[tuple[str, bytes]]):

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from kafkabuf.broker import Security, apis
-from kafkabuf.broker.apis import txn_offset_commit
+from kafkabuf.broker.apis import consumer_group_describe, txn_offset_commit
 from kafkabuf.broker.apis.create_acls import MAX_CHANGES
 from kafkabuf.broker.apis.dispatch import APIS, PendingResponse, dispatch
 from kafkabuf.broker.cluster.cluster import Cluster
@@ -20,18 +20,19 @@ from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.consumer_member import ConsumerHeartbeat
 from kafkabuf.broker.groups.groups import Groups
-from kafkabuf.broker.groups.members import Answer
+from kafkabuf.broker.groups.members import MOST_METADATA, Answer
 from kafkabuf.broker.groups.reconciliation import NO_PARTITIONS
 from kafkabuf.broker.groups.subscriptions import Subscriptions
 from kafkabuf.broker.guards.acls import AclFilter
 from kafkabuf.broker.waiting import slices
 from kafkabuf.broker.waiting.slices import SLICE_STEPS, Slices, Work, finish
 from kafkabuf.clock import ManualClock
-from kafkabuf.errors import PolicyViolationError, UnknownMemberIdError
+from kafkabuf.errors import GroupMaxSizeReachedError, PolicyViolationError, UnknownMemberIdError
 from kafkabuf.protocol import messages as m
 from tests.broker.consumer_group_support import World as GroupWorld
 from tests.broker.consumer_group_support import scenario
 from tests.broker.test_bounds import World, short_slices
+from tests.conformance.groups import subscription
 
 __all__ = ["short_slices"]
 GROUP_SUBSCRIBED_TO_TOPIC = 86
@@ -126,6 +127,42 @@ def test_others_are_served_while_the_expressions_of_a_group_are_matched_with_new
     assert len(topics) == 101, "the new topic is there"
 
 
+def join_classic(world: World, *topics: str) -> dict[str, Any]:
+    """The fields of a consumer of the classic protocol that joins."""
+    protocols = [{"name": "range", "metadata": subscription(*topics)}]
+    times = {"session_timeout": 10_000, "rebalance_timeout": 60_000}
+    return {"group_id": "g", "member_id": "", "protocol_type": "consumer", "protocols": protocols, **times}
+
+
+def test_others_are_served_while_a_classic_member_meets_new_topics(world: World, short_slices: None) -> None:
+    """The expressions of the group's members are matched with the topics."""
+    create_topics(world, 100)
+    for number in range(20):
+        join(world, f"m{number}", subscribed_topic_regex=f"[0-9x]{{{number},}}")
+    assert world.create(("0x", 1)) == [0]
+    assert world.served_before(m.JOIN_GROUP, 3, **join_classic(world, "0x")) > 5
+    assert world.client.receive(m.JOIN_GROUP, 3).error_code == 0
+
+
+def test_classic_member_brings_others_no_topic_that_it_may_not_describe() -> None:
+    """A member with an expression reads the topics that the client of the last match may describe."""
+    world = World(security=Security(authorizer=True))
+    try:
+        world.cluster.add_acl("User:ANONYMOUS", "READ", group="g")
+        world.cluster.add_acl("User:ANONYMOUS", "READ", topic="open")
+        joined = join(world, "one", subscribed_topic_regex=".*")
+        for topic in ("open", "secret"):
+            world.cluster.create_topic(topic)
+        assert world.client.ask(m.JOIN_GROUP, 3, **join_classic(world, "nothing")).error_code == 0
+        values = {"group_id": "g", "member_id": "one", "member_epoch": joined.member_epoch, "rebalance_timeout": -1}
+        beat = world.client.ask(
+            m.CONSUMER_GROUP_HEARTBEAT, 1, **values, subscribed_topic_names=None, topic_partitions=None
+        )
+        assert len(beat.assignment.topic_partitions) == 1
+    finally:
+        world.close()
+
+
 def test_others_are_served_while_a_group_is_described(world: World, short_slices: None) -> None:
     create_topics(world, 500)
     names = sorted(world.cluster.topics())
@@ -207,6 +244,34 @@ async def test_members_that_leave_cost_no_look_at_the_topics(world: GroupWorld) 
         assert sizes.call_count == 0
         world.beat("m9", 10)
         assert sizes.call_count == 1
+
+
+@scenario
+async def test_members_of_a_group_name_eight_megabytes_of_topics_at_most(world: GroupWorld) -> None:
+    """The description of the group has the names of each member."""
+    names = frozenset(f"{number:0992d}" for number in range(MOST_METADATA // 3000))
+    for member in ("one", "two", "three"):
+        world.beat(member, 0, topics=names)
+    world.beat("four", 0, topics=frozenset(["t"]))
+    with pytest.raises(GroupMaxSizeReachedError):
+        world.beat("five", 0, topics=names)
+    assert "five" not in world.group.members
+    epoch = world.beat("three", 0, topics=names)["member_epoch"]
+    world.beat("three", epoch, topics=frozenset(["t"]))
+    world.beat("five", 0, topics=names)
+
+
+def test_response_has_sixteen_megabytes_of_names_unless_it_has_one_group(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_group_describe, "MOST_BYTES", 999)
+    for group in "abc":
+        join(world, "one", group_id=group, subscribed_topic_names=["x" * 500, "y" * 100])
+    asked = {"group_ids": ["a", "b", "c"], "include_authorized_operations": False}
+    groups = world.client.ask(m.CONSUMER_GROUP_DESCRIBE, 1, **asked).groups
+    assert [(group.error_code, len(group.members)) for group in groups] == [(0, 1), (0, 1), (14, 0)]
+    (alone,) = world.client.ask(m.CONSUMER_GROUP_DESCRIBE, 1, **{**asked, "group_ids": ["c"]}).groups
+    assert (alone.error_code, len(alone.members)) == (0, 1)
 
 
 @scenario

@@ -218,6 +218,16 @@ def test_large_frame_needs_authentication(world: World) -> None:
     assert client.produce("t", batch([b"x" * 900_000])).error_code == 0
 
 
+@pytest.mark.parametrize("world", [{"connections_max_reauth_ms": 60_000}], indirect=True)
+def test_client_that_authenticates_again_sends_no_large_token(world: World) -> None:
+    """A bare token may look like a Produce request, which may have a hundred MiB."""
+    client = world.connect()
+    log_in(client)
+    assert handshake(client, version=0).error_code == 0
+    client.socket.sendall(struct.pack(">ih", 512 * 1024 + 1, PRODUCE))
+    assert client.closed()
+
+
 def test_dialogue_without_sasl_is_refused() -> None:
     with EmbeddedCluster() as cluster, RawClient(cluster.bootstrap_servers) as client:
         assert handshake(client).error_code == 34

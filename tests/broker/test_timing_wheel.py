@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import queue
 import random
@@ -14,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from kafkabuf.broker import ExpirationReaper, Timeout, TimingWheel
+from kafkabuf.broker.waiting import timer as timer_module
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import Clock, Lockable, ManualClock, SystemClock
 from tests.hostile.forked import in_a_child
@@ -363,6 +365,34 @@ def test_loop_is_armed_only_for_buckets_with_tasks() -> None:
     loop.delays.clear()
     assert timer.advance() == 1
     assert loop.delays == [None]
+
+
+def test_loop_serves_others_between_tasks_that_are_due_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn of the loop ends with the first task after the slice of time is over, also where a task fails."""
+    monkeypatch.setattr(timer_module, "SLICE_SECONDS", 0.0)
+    happened: list[object] = []
+
+    def fail() -> None:
+        happened.append("failed")
+        raise ValueError
+
+    async def body() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: None)
+        timer = Timer(loop, SystemClock())
+        deadline = loop.time() + PATIENCE
+        for number in range(3):
+            timer.after(0, partial(happened.append, number))
+        timer.after(0, fail)
+        timer.after(0, lambda: happened.append("last"))
+        while len(timer) and loop.time() < deadline:
+            await asyncio.sleep(0)
+            happened.append("other")
+
+    asyncio.run(body())
+    tasks = [0, 1, 2, "failed", "last"]
+    assert [item for item in happened if item != "other"] == tasks
+    assert all(happened[happened.index(task) + 1] == "other" for task in tasks)
 
 
 class Noting(SystemClock):

@@ -3,6 +3,9 @@
 
 A classic group is not found. A partition whose topic was deleted is left out. A client that may not describe each topic
 of a group's assignments gets an error in place of the group.
+
+Deviation: a response has at most 16 MiB of names of topics, unless it has one group. The other groups get
+COORDINATOR_LOAD_IN_PROGRESS: clients ask for them again.
 """
 
 from __future__ import annotations
@@ -22,11 +25,19 @@ from kafkabuf.broker.groups.reconciliation import Partitions, TopicId
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import Rights, rights_of
 from kafkabuf.broker.waiting.slices import Work
-from kafkabuf.errors import GroupAuthorizationError, KafkaError, TopicAuthorizationError, error_for_code
+from kafkabuf.errors import (
+    CoordinatorLoadInProgressError,
+    GroupAuthorizationError,
+    KafkaError,
+    TopicAuthorizationError,
+    error_for_code,
+)
 from kafkabuf.protocol.messages import CONSUMER_GROUP_DESCRIBE, RequestHeader
 
 # The protocol that a member uses.
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+# Of names of topics in a response.
+MOST_BYTES = 16 << 20
 
 
 @api(CONSUMER_GROUP_DESCRIBE, 0, 1, own_errors=True)
@@ -38,10 +49,15 @@ def _describe_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[
     injected = node.cluster.faults.take_error(CONSUMER_GROUP_DESCRIBE)
     rights, include = rights_of(header), request.include_authorized_operations
     names = {topic.topic_id.int: name for name, topic in node.cluster.catalogue.topics.items()}
-    groups = []
+    groups: list[dict[str, Any]] = []
+    room = MOST_BYTES
     # A small request must not fill the memory: a group that it repeats comes once.
     for group_id in dict.fromkeys(request.group_ids):
-        groups.append((yield from _describe(node, group_id, names, injected, rights, include)))
+        if room < 0:
+            groups.append({"group_id": group_id, "error_code": CoordinatorLoadInProgressError.code})
+        else:
+            groups.append((yield from _describe(node, group_id, names, injected, rights, include)))
+            room -= yield from _size(groups[-1])
         yield
     # As Kafka's response, this begins with the groups that the client may not see.
     return {"groups": sorted(groups, key=lambda group: group.get("error_code") != GroupAuthorizationError.code)}
@@ -74,6 +90,17 @@ def _describe(
     except KafkaError as error:
         return {"group_id": group_id, "error_code": error.code, "error_message": str(error)}
     return {**described, "members": members}
+
+
+def _size(group: dict[str, Any]) -> Work[int]:
+    """Of the names of topics in a described group."""
+    size = 0
+    for member in group.get("members", ()):
+        size += sum(map(len, member["subscribed_topic_names"]))
+        for assignment in (member["assignment"], member["target_assignment"]):
+            size += sum(len(topic["topic_name"]) for topic in assignment["topic_partitions"])
+        yield
+    return size
 
 
 def _check_topics(members: list[dict[str, Any]], rights: Rights) -> None:

@@ -9,16 +9,15 @@ client may not describe is an error; an expression does not match such a topic.
 from __future__ import annotations
 
 from asyncio import Future, isfuture
-from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.apis.operations import sight
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.consumer_member import LEAVING, LEAVING_FOR_A_WHILE, ConsumerHeartbeat
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.broker.groups.reconciliation import Partitions, TopicId
-from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import READ_GROUP, Rights, rights_of
 from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import InvalidRequestError, KafkaError, TopicAuthorizationError, UnsupportedAssignorError
@@ -56,16 +55,12 @@ def _answer(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, A
 
 def _check_topics(topics: frozenset[str], rights: Rights) -> None:
     """Raises TopicAuthorizationError. Like Kafka's, the error does not say which of the topics is meant."""
-    if rights.limited and not all(_sees(rights, topic) for topic in topics):
+    sees = sight(rights)
+    if sees is not None and not all(map(sees, topics)):
         raise TopicAuthorizationError("the client may not describe each topic of its subscription")
 
 
-def _sees(rights: Rights, topic: str) -> bool:
-    return rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
-
-
 def _heartbeat(node: Node, header: RequestHeader, request: Any) -> ConsumerHeartbeat:
-    rights = rights_of(header)
     seconds = request.rebalance_timeout.total_seconds()
     names = request.subscribed_topic_names
     new_id = str(uuid4()) if not request.member_id and header.version < _FIRST_OWN_MEMBER_ID else ""
@@ -81,7 +76,7 @@ def _heartbeat(node: Node, header: RequestHeader, request: Any) -> ConsumerHeart
         pattern=getattr(request, "subscribed_topic_regex", None),
         assignor=request.server_assignor,
         reported=_reported(request.topic_partitions),
-        sees=partial(_sees, rights) if rights.limited else None,
+        sees=sight(rights_of(header)),
     )
 
 

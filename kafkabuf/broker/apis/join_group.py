@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.apis.operations import sight
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.classic_side import ClassicMembers
+from kafkabuf.broker.groups.consumer_member import JOINING, ConsumerHeartbeat
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.broker.groups.members import Joining, failed
-from kafkabuf.broker.guards.rights import READ_GROUP
+from kafkabuf.broker.guards.rights import READ_GROUP, rights_of
 from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import UnknownMemberIdError
 from kafkabuf.protocol.messages import JOIN_GROUP, RequestHeader
@@ -29,11 +31,14 @@ def _join(node: Node, header: RequestHeader, request: Any) -> Work[Any]:
     groups, member_id = node.cluster.groups, request.member_id
     if (error := check_coordinator(node, request.group_id)) is not None:
         return failed(error, member_id=member_id)
+    # A member of a consumer group meets the topics of today. To match them takes long, so it comes first.
+    beat = ConsumerHeartbeat(member_id=member_id, member_epoch=JOINING, sees=sight(rights_of(header)))
+    beat = yield from groups.matched(request.group_id, beat)
     if member_id and groups.find(request.group_id) is None:
         return {"error_code": UnknownMemberIdError.code, "member_id": member_id}
     group, joining = groups.joining(request.group_id), _joining(node, header, request)
     if isinstance(group, ClassicMembers):
-        return (yield from group.join(joining))
+        return (yield from group.join(joining, beat))
     return group.join(joining)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from uuid import UUID
 
 from kafkabuf.broker.cluster.node import Node
@@ -21,6 +22,11 @@ def cluster_operations(rights: Rights, asked: bool) -> int:
     if not rights.allows(Operation.DESCRIBE, ResourceType.CLUSTER):
         return 0
     return rights.operations(ResourceType.CLUSTER)
+
+
+def sight(rights: Rights) -> Callable[[str], bool] | None:
+    """Whether a client may describe a topic; None if it may describe all topics."""
+    return partial(rights.allows, Operation.DESCRIBE, ResourceType.TOPIC) if rights.limited else None
 
 
 def topic_codes(

@@ -63,6 +63,11 @@ class Authenticator:
     def authenticated(self) -> bool:
         return self.principal is not None
 
+    @property
+    def in_dialogue(self) -> bool:
+        """Whether the client has not authenticated, or authenticates again: its next frame may be a bare token."""
+        return self.principal is None or self._exchange is not None
+
     def take(self, key: int, frame: Buffer) -> Reply | None:
         """The reply to a request of the dialogue; None for a request that the node may serve.
 

@@ -178,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _check_size(self, size: int, held: int) -> None:
         limit = self._node.cluster.config.limits.socket_request_max_bytes
-        if self._authenticator is not None and not self._authenticator.authenticated:
+        if self._authenticator is not None and self._authenticator.in_dialogue:
             limit = min(limit, MAX_UNAUTHENTICATED)
         has_key = held >= _LENGTH.size + _KEY.size
         if has_key and (key := _KEY.unpack_from(self._buffer, self._start + _LENGTH.size)[0]) != PRODUCE:

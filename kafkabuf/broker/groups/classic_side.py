@@ -42,8 +42,9 @@ class ClassicMembers:
 
     # ---- joining
 
-    def join(self, request: Joining) -> Work[Answer]:
-        """The member's generation, in steps: no other heartbeat to the group may be handled meanwhile."""
+    def join(self, request: Joining, beat: ConsumerHeartbeat | None = None) -> Work[Answer]:
+        """The member's generation, in steps: no other heartbeat to the group may be handled meanwhile. `beat` has what
+        the client may see, and the matches of expressions."""
         named = request.member_id
         classic = [member.classic.joining for member in self._group.members if member.classic is not None]
         try:
@@ -60,11 +61,15 @@ class ClassicMembers:
                 return failed(MemberIdRequiredError("join again with this id"), member_id=request.member_id)
             if named and request.group_instance_id is not None:
                 static_member(self._group.members, request.group_instance_id, named)
-            return (yield from self._join(request))
+            return (
+                yield from self._join(
+                    request, beat or ConsumerHeartbeat(member_id=request.member_id, member_epoch=JOINING)
+                )
+            )
         except KafkaError as error:
             return failed(error, member_id="")
 
-    def _join(self, request: Joining) -> Work[Answer]:
+    def _join(self, request: Joining, beat: ConsumerHeartbeat) -> Work[Answer]:
         try:
             subscription = read_subscription(request.protocols[0][1])
         except MALFORMED:
@@ -72,9 +77,9 @@ class ClassicMembers:
         side = ClassicSide(request)
         replaced = self._group.members.static(request.group_instance_id)
         yield from self._group.heartbeat(
-            ConsumerHeartbeat(
+            replace(
+                beat,
                 member_id=request.member_id,
-                member_epoch=JOINING,
                 client_id=request.client_id,
                 client_host=request.client_host,
                 instance_id=request.group_instance_id,

@@ -32,7 +32,9 @@ from kafkabuf.broker.groups.consumer_member import (
     ConsumerMember,
     ConsumerMembers,
     Subscription,
+    size_of_names,
 )
+from kafkabuf.broker.groups.members import MOST_METADATA
 from kafkabuf.broker.groups.offsets import GroupOffsets
 from kafkabuf.broker.groups.reconciliation import (
     NO_PARTITIONS,
@@ -148,6 +150,7 @@ class ConsumerGroup:
         self.check_size(beat.member_id)
         former = sender(self.members, beat)
         if beat.topics is not None:
+            self._check_names(beat.topics, former)
             beat = replace(beat, topics=self.subscriptions.shared(beat.topics))
         before = Subscription() if former is None else former.subscription
         after = (former or ConsumerMember(beat.member_id)).subscription_after(beat)
@@ -197,6 +200,14 @@ class ConsumerGroup:
         if len(self.members) >= most and member_id not in self.members:
             raise GroupMaxSizeReachedError(f"group.consumer.max.size is {most}, and the group has as many")
 
+    def _check_names(self, topics: frozenset[str], former: ConsumerMember | None) -> None:
+        """Raises GroupMaxSizeReachedError if the members would name so many topics that the group takes no more."""
+        size = size_of_names(topics) + sum(member.names_size for member in self.members if member is not former)
+        if size > MOST_METADATA:
+            raise GroupMaxSizeReachedError(
+                f"{size} bytes of names of topics: the members of a group may have {MOST_METADATA}"
+            )
+
     def _drop_namesake(self, beat: ConsumerHeartbeat, former: ConsumerMember | None) -> bool:
         """Removes another member with the id that a static member comes back with. Returns whether there was one."""
         namesake = self.members.get(beat.member_id)
@@ -223,6 +234,7 @@ class ConsumerGroup:
             rebalance_timeout=former.rebalance_timeout,
             assignor=former.assignor,
             subscription=former.subscription,
+            names_size=former.names_size,
             current=current,
         )
         self._targets[member.member_id] = target

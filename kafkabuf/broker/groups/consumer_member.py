@@ -81,6 +81,15 @@ class ConsumerHeartbeat:
         return self.joins or (self.rebalance_timeout is not None and subscribes and self.reported is not None)
 
 
+# A name counts for its characters, and this.
+_OF_A_NAME = 8
+
+
+def size_of_names(topics: frozenset[str]) -> int:
+    """The bytes that the names of topics in a subscription count for."""
+    return sum(map(len, topics)) + _OF_A_NAME * len(topics)
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """Names of topics, and a regular expression for further names ("": no names)."""
@@ -91,7 +100,8 @@ class Subscription:
 
 @dataclass(slots=True)
 class ConsumerMember:
-    """`session` ends the membership unless the member sends heartbeats, `revocation` unless it gives partitions up."""
+    """`session` ends the membership unless the member sends heartbeats, `revocation` unless it gives partitions up.
+    `names_size`: what the topics that it names count for."""
 
     member_id: str
     instance_id: str | None = None
@@ -101,6 +111,7 @@ class ConsumerMember:
     rebalance_timeout: float = 0.0
     assignor: str | None = None
     subscription: Subscription = field(default_factory=Subscription)
+    names_size: int = 0
     current: CurrentAssignment = field(default_factory=CurrentAssignment)
     session: Timeout | None = None
     revocation: Timeout | None = None
@@ -114,6 +125,8 @@ class ConsumerMember:
         self.rack_id = self.rack_id if beat.rack_id is None else beat.rack_id
         self.assignor = self.assignor if beat.assignor is None else beat.assignor
         self.subscription = self.subscription_after(beat)
+        if beat.topics is not None:
+            self.names_size = size_of_names(beat.topics)
         if beat.rebalance_timeout is not None:
             self.rebalance_timeout = beat.rebalance_timeout
 

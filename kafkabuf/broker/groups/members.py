@@ -25,6 +25,8 @@ MOST_PROTOCOLS = 100
 # The metadata of all members of a group together, in bytes: its leader gets them in one response. Kafka cannot store a
 # group with more than a megabyte of them (message.max.bytes).
 MOST_METADATA = 8 << 20
+# A protocol counts for its name, its metadata, and this: a group looks at every protocol of every member at a time.
+OF_A_PROTOCOL = 100
 
 
 @dataclass(slots=True)
@@ -44,8 +46,8 @@ class Joining:
 
     @property
     def size(self) -> int:
-        """The bytes of the protocols."""
-        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        """The bytes that the protocols count for."""
+        return sum(len(name) + len(metadata) + OF_A_PROTOCOL for name, metadata in self.protocols)
 
 
 @dataclass(slots=True)

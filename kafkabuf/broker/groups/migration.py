@@ -15,7 +15,7 @@ differ.
 from __future__ import annotations
 
 from kafkabuf.broker.groups.consumer_group import ConsumerGroup
-from kafkabuf.broker.groups.consumer_member import ClassicSide, ConsumerMember, Subscription
+from kafkabuf.broker.groups.consumer_member import ClassicSide, ConsumerMember, Subscription, size_of_names
 from kafkabuf.broker.groups.consumer_protocol import read_assignment, read_subscription
 from kafkabuf.broker.groups.group import Group
 from kafkabuf.broker.groups.members import Member
@@ -101,6 +101,7 @@ def _consumer_member(
         joining.client_host,
         rebalance_timeout=joining.rebalance_timeout,
         subscription=Subscription(topics),
+        names_size=size_of_names(topics),
         current=current,
         classic=ClassicSide(joining),
     )

@@ -94,7 +94,8 @@ class Authorizer:
         everything = PatternType.LITERAL, ANY_NAME
         if everything in denied:
             return False
-        return everything in allowed or any(not _dominated(pattern, denied) for pattern in allowed)
+        lengths = {len(name) for pattern_type, name in denied if pattern_type is PatternType.PREFIXED}
+        return everything in allowed or any(not _dominated(pattern, denied, lengths) for pattern in allowed)
 
     def _matching(self, kind: ResourceType, name: str) -> Iterator[Acl]:
         """The ACLs whose pattern matches a resource."""
@@ -155,9 +156,12 @@ class Authorizer:
             del self._lengths[kind][length]
 
 
-def _dominated(pattern: tuple[PatternType, str], denied: set[tuple[PatternType, str]]) -> bool:
-    """Whether a denied pattern covers every resource of an allowed pattern."""
+def _dominated(
+    pattern: tuple[PatternType, str], denied: set[tuple[PatternType, str]], lengths: Collection[int]
+) -> bool:
+    """Whether a denied pattern covers every resource of an allowed pattern. `lengths`: of the denied prefixes. A name
+    may have 32,767 characters."""
     kind, name = pattern
     if kind is PatternType.LITERAL and pattern in denied:
         return True
-    return any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))
+    return any((PatternType.PREFIXED, name[:length]) in denied for length in lengths if length <= len(name))

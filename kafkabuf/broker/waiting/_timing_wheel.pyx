@@ -19,6 +19,9 @@ from kafkabuf.broker.waiting._ring cimport is_empty, link_after, link_before, op
 cdef extern from "<math.h>" nogil:
     long long llround(double)
 
+cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
+
 cdef enum:
     STEPS_PER_MS = 10_000     # a step is 100 ns; times are whole steps
     DAY_MS = 86_400_000
@@ -127,8 +130,9 @@ cdef class TimingWheel:
         self.schedule(timeout, self.deadline_in(seconds))
         return timeout
 
-    def advance(self):
-        """Runs every task that is due by now, in order of deadline. Returns how many tasks ran. Never waits.
+    def advance(self, Py_ssize_t most=PY_SSIZE_T_MAX):
+        """Runs the tasks that are due by now, at most `most`, in order of deadline. Returns how many tasks ran. Never
+        waits.
 
         Raises the error of a task. The other due tasks then run with the next call.
         """
@@ -136,16 +140,17 @@ cdef class TimingWheel:
         cdef Py_ssize_t ran = 0
         cdef Entry* due
         cdef TimerTask task
-        while True:
+        while ran < most:
             enter_lock(guard)
             due = self.take_due(now)
             leave_lock(guard)
             if due == NULL:
-                return ran
+                break
             task = <TimerTask> due.task
             Py_DECREF(task)     # the wheel's reference
             ran += 1
             task.fire()
+        return ran
 
     def next_expiry(self):
         """The clock time at which `advance` next has work; None if it has no work until a task is added.

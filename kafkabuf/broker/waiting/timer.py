@@ -2,13 +2,18 @@
 
 With the system clock the loop sleeps until the wheel's next bucket is due. A test with a `ManualClock` moves the clock
 and calls `advance`: then exactly the due tasks run, and no test sleeps.
+
+Thousands of tasks may be due at once: clients choose the time-outs of their sessions and transactions. The loop runs
+them in slices of time, and serves clients in between.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from kafkabuf.broker.waiting._timing_wheel import Timeout, TimingWheel
+from kafkabuf.broker.waiting.slices import SLICE_SECONDS
 from kafkabuf.clock import Clock
 
 __all__ = ["Timeout", "Timer"]
@@ -31,10 +36,20 @@ class Timer(TimingWheel):
         finally:
             timeout.cancel()
 
-    def advance(self) -> int:
-        """Runs every due task, in order of deadline. After an error of a task the loop runs the rest."""
+    def advance(self, most: int = sys.maxsize) -> int:
+        """Runs every due task, or `most` of them, in order of deadline. After an error of a task the loop runs the
+        rest."""
         try:
-            return super().advance()
+            return super().advance(most)
+        finally:
+            self._arm()
+
+    def _run_due(self) -> None:
+        """Runs due tasks for a slice of time. The next turn of the loop runs the rest."""
+        end = self._loop.time() + SLICE_SECONDS
+        try:
+            while super().advance(1) and self._loop.time() < end:
+                pass
         finally:
             self._arm()
 
@@ -48,4 +63,4 @@ class Timer(TimingWheel):
             self._armed = None
         expiry = self.next_expiry()
         if expiry is not None:
-            self._armed = self._loop.call_later(max(0.0, expiry - self.clock.monotonic()), self.advance)
+            self._armed = self._loop.call_later(max(0.0, expiry - self.clock.monotonic()), self._run_due)
