@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from kafkabuf.errors import MissingExtraError
-
 
 def main() -> None:
     """Run the command line. If the packages of an extra are missing, one line says what to install."""
@@ -13,10 +11,15 @@ def main() -> None:
         from kafkabuf.cli import main as command
 
         command(prog_name="kafkabuf")
-    except MissingExtraError as error:
-        sys.exit(str(error))
     except KeyboardInterrupt:  # while the command is imported
         sys.exit(128 + 2)
+    except Exception as error:
+        # Imported here, as Ctrl-C may come in each import.
+        from kafkabuf.errors import MissingExtraError
+
+        if not isinstance(error, MissingExtraError):
+            raise
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

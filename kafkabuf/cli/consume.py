@@ -94,7 +94,7 @@ def consume(
                 reader.open(partitions, from_beginning=from_beginning)
                 _copy(reader, output, timeout, reader.ends() if exit_at_end else None)
         except KeyboardInterrupt:
-            return
+            pass  # the end, unless -n asks for more
     if max_messages is not None and output.count < max_messages:
         raise click.ClickException(f"{output.count} of {max_messages} records came")
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+import click
+
 from kafkabuf.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 CHUNK = 256
 SLOW = 10_000
 _LONGEST_SLEEP = 3600.0  # seconds; much more is no time for the operating system
+_WAITING = "waiting for the last acknowledgements; a second Ctrl-C ends the command at once"
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 
 
@@ -112,6 +115,10 @@ class Sending(Protocol):
 
     def commit(self) -> None: ...
 
+    def give_up(self) -> None:
+        """Ends the wait for the outcomes of what was sent: flush() and the end of the client do not wait either."""
+        ...
+
 
 class OwnSending:
     """Kafkabuf's KafkaProducer.send()."""
@@ -137,6 +144,9 @@ class OwnSending:
         for value in values[1:]:
             send(topic, value)
 
+    def give_up(self) -> None:
+        self.producer.close(0)
+
 
 @contextmanager
 def own_sending(config: ProducerConfig, load: Load, tally: Tally) -> Iterator[Sending]:
@@ -161,18 +171,27 @@ class Driver:
         self._ring = [*load.values, *islice(cycle(load.values), load.chunk)]
 
     def run(self, sending: Sending) -> None:
-        """Ctrl-C ends the load: what was sent is acknowledged. A second Ctrl-C does not wait for that.
+        """Ctrl-C ends the load: what was sent is acknowledged. A second Ctrl-C does not wait for that, and what has
+        been acknowledged counts.
 
         Raises the KafkaError of a send() that fails at once.
         """
         self._began = self._window_began = time.perf_counter()
         try:
             self._send_all(sending)
+            sending.flush()
         except KeyboardInterrupt:
             self.interrupted = True
-        sending.flush()
+            self._await_outcomes(sending)
         self.seconds = time.perf_counter() - self._began
         self._end_window()
+
+    def _await_outcomes(self, sending: Sending) -> None:
+        try:
+            click.echo(f"{_WAITING:<79}", err=True)
+            sending.flush()
+        except KeyboardInterrupt:
+            sending.give_up()
 
     def _send_all(self, sending: Sending) -> None:
         load = self._load

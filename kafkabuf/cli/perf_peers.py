@@ -103,6 +103,9 @@ class _Confluent(_Peer):
     def flush(self) -> None:
         self._producer.flush()
 
+    def give_up(self) -> None:
+        self._producer.purge()
+
 
 class _KafkaPython(_Peer):
     def __init__(self, config: ProducerConfig, load: Load, tally: Tally) -> None:
@@ -135,6 +138,10 @@ class _KafkaPython(_Peer):
 
     def flush(self) -> None:
         self.producer.flush()
+
+    def give_up(self) -> None:
+        # close(0) raises a time-out before it closes anything.
+        self.producer._sender.force_close()
 
 
 class _AIOKafka(_Peer):
@@ -212,8 +219,18 @@ class _AIOKafka(_Peer):
         self._run(self._producer.flush())
         self.sleep(0)  # the loop runs the last callbacks
 
+    def give_up(self) -> None:
+        # stop() waits for all records, unless the task that sends them has ended.
+        self._cancel_all()
+
+    def _cancel_all(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self.sleep(0)
+
     def close(self) -> None:
         self._run(self._producer.stop())
+        self._cancel_all()
         self._loop.close()
 
 

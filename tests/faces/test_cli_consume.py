@@ -356,6 +356,17 @@ def test_records_are_printed_as_they_come_until_ctrl_c(cluster: EmbeddedCluster,
         assert output.read() == ""
 
 
+def test_ctrl_c_before_the_records_that_were_asked_for_is_no_success(cluster: EmbeddedCluster, topic: str) -> None:
+    with running(cluster.bootstrap_servers, topic, "-n", "2") as (process, output):
+        cluster.wait_for_request(m.FETCH, topic=topic, timeout=20)
+        send(cluster.bootstrap_servers, topic, b"one")
+        assert output.readline() == "one\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert process.stderr.read() == "Error: 1 of 2 records came\n"
+        assert process.wait(10) == 1
+
+
 def test_closed_pipe_ends_the_command_silently(cluster: EmbeddedCluster, topic: str) -> None:
     send(cluster.bootstrap_servers, topic, b"x" * 100_000, b"y" * 100_000)
     with running(cluster.bootstrap_servers, topic, "--from-beginning") as (process, output):

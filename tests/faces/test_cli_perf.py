@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.cli import main
-from kafkabuf.cli.perf_load import Tally, summary
+from kafkabuf.cli.perf_load import Driver, Load, Tally, Window, summary
 from kafkabuf.errors import NetworkError
 from kafkabuf.record_metadata import BatchOutcome
 from rigs.jars import resolve_kafka_tools
@@ -215,6 +217,69 @@ def test_ctrl_c_ends_the_load_and_what_was_sent_is_counted(
     found = figures(out)[client]
     assert found["failed"] == 0
     assert found["records"] == cluster.end_offset(topic, 0) - 1
+
+
+@pytest.mark.parametrize("client", ["kafkabuf", "aiokafka", "confluent", "kafka-python"])
+def test_second_ctrl_c_does_not_wait_and_the_acknowledged_are_counted(client: str) -> None:
+    """The node stands still: without the second signal the wait lasts two minutes."""
+    with EmbeddedCluster() as cluster:
+        command = [sys.executable, "-m", "kafkabuf", "perf", "t", "-b", cluster.bootstrap_servers, "-n", "100000"]
+        # So slow that no batch gets full: aiokafka's send() would wait for its acknowledgement.
+        command += ["--throughput", "20", *(["--compare", client] if client != "kafkabuf" else [])]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            bound = threading.Timer(60, process.kill)
+            bound.start()
+            try:
+                assert process.stderr is not None
+                assert "records/s" in process.stderr.readline()
+                cluster.pause_node(1)
+                # In a second without an acknowledgement, records were sent.
+                while f"{client}: 0 records/s" not in (line := process.stderr.readline()):
+                    assert line
+                process.send_signal(signal.SIGINT)
+                assert "waiting for the last acknowledgements" in process.stderr.readline()
+                process.send_signal(signal.SIGINT)
+                out, told = process.communicate(timeout=60)
+            finally:
+                bound.cancel()
+                process.kill()
+                cluster.resume_node(1)
+    assert (process.returncode, told.splitlines()[-1]) == (130, "Error: interrupted")
+    assert "Warning" not in told
+    assert re.match(f"{client}: [0-9]+ records sent", out)
+
+
+class Stuck:
+    """A client whose flush() is interrupted so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.left, self.given_up = times, False
+
+    def flush(self) -> None:
+        self.left -= 1
+        if self.left >= 0:
+            raise KeyboardInterrupt
+
+    def send(self, values: Sequence[bytes], sent: float) -> None: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def give_up(self) -> None:
+        self.given_up = True
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_behind_the_last_record_counts_what_was_acknowledged(times: int) -> None:
+    tally, stuck = Tally(), Stuck(times)
+    tally.acknowledged = 7
+    windows: list[Window] = []
+    driver = Driver(Load("t", [b"value"], 9), tally, windows.append)
+    driver.run(stuck)
+    assert (driver.interrupted, stuck.given_up, windows[-1].records) == (True, times == 2, 7)
 
 
 @pytest.mark.parametrize("client", ["kafkabuf", "confluent"])

@@ -41,6 +41,25 @@ def test_help_loads_only_what_it_prints(words: list[str]) -> None:
     assert len(modules) <= 160  # on Python 3.11; rich and click are the most
 
 
+INTERRUPTED = """
+import builtins, sys
+def interrupted(name, *arguments, found=builtins.__import__):
+    if name == "{module}":
+        raise KeyboardInterrupt
+    return found(name, *arguments)
+builtins.__import__ = interrupted
+from kafkabuf.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["kafkabuf.errors", "kafkabuf.extras", "click", "kafkabuf.cli.output"])
+def test_ctrl_c_in_an_import_ends_the_command_in_silence(module: str) -> None:
+    program = [sys.executable, "-c", INTERRUPTED.format(module=module), "config"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 # ---- completion
 
 
