@@ -37,6 +37,10 @@ class Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.sent = bytearray()
+        self.lost = False
+
+    def is_closing(self) -> bool:
+        return self.lost
 
     def write(self, data: Any) -> None:
         self.sent += data
@@ -119,6 +123,19 @@ def test_request_that_comes_while_others_are_queued_is_answered_in_order() -> No
             while len(answered := transport.correlation_ids()) <= number:
                 await asyncio.sleep(0)
             assert answered == list(range(number + 1))
+
+    asyncio.run(body())
+
+
+def test_client_that_is_gone_gets_no_further_responses() -> None:
+    """asyncio would log each of them."""
+
+    async def body() -> None:
+        async with connected() as (connection, transport):
+            feed(connection, heartbeat(1))
+            transport.lost = True
+            feed(connection, heartbeat(2) + heartbeat(3))
+            assert transport.correlation_ids() == [1]
 
     asyncio.run(body())
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kafkabuf.broker.waiting import slices as slices_module
 from kafkabuf.broker.waiting.slices import SLICE_SECONDS, SLICE_STEPS, Slices, Work, at_once, finish
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import InvalidRequestError
@@ -81,6 +82,30 @@ def test_frozen_objects_are_counted_once_a_minute(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(gc, "get_freeze_count", count)
     run()
     assert len(counted) == counts
+
+
+def test_collector_is_spared_a_number_of_objects_between_two_full_collections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It does not count them. So where works follow one another, it would not look at all objects any more."""
+    froze: list[int] = []
+    stats = {"collections": 3}
+
+    @in_loop
+    async def run(slices: Slices, clock: ManualClock) -> None:
+        for stats["collections"] in (3, 4):
+            for _ in range(2):
+                work = slices.run(steps(11 * SLICE_STEPS - 1, []))
+                assert isinstance(work, asyncio.Future)
+                await work
+
+    monkeypatch.setattr(slices_module, "_MOST_SPARED", 100)
+    monkeypatch.setattr(slices_module, "_YOUNG", (0, 1))
+    monkeypatch.setattr(gc, "get_objects", lambda generation: [None] * 10 * (generation + 1))
+    monkeypatch.setattr(gc, "get_stats", lambda: [{"collections": 99}, {"collections": 99}, stats])
+    monkeypatch.setattr(gc, "freeze", lambda: froze.append(stats["collections"]))
+    run()
+    assert froze == [3, 3, 3, 4, 4, 4]
 
 
 @in_loop

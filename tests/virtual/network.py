@@ -171,6 +171,9 @@ class Link(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("10.0.0.100", 50_000) if name == "peername" else default
 
+    def is_closing(self) -> bool:
+        return self._lost
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 

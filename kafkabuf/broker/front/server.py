@@ -294,6 +294,8 @@ class Connection(asyncio.BufferedProtocol):
             self._close(delivery.close)
 
     def _write(self, transport: asyncio.Transport, frame: Frame) -> None:
+        if transport.is_closing():
+            return  # the client is gone, and asyncio would log each response to its further requests
         size = sum(map(len, frame))
         allowed = self._node.cluster.faults.take_sent(self._node.node_id, _LENGTH.size + size)
         self._node.traffic.bytes_out += allowed

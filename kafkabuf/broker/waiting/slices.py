@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ SLICE_SECONDS = 0.005
 SLICE_STEPS = 500
 # To count frozen objects Python walks all of them, which takes 14 ms for a million.
 _FROZEN_SECONDS = 60.0
+# Objects that the collector is spared between two looks at all objects.
+_MOST_SPARED = 1_000_000
+# CPython 3.14 has one young generation.
+_YOUNG = (0, 1) if sys.version_info < (3, 14) else (0,)
 _CATALOGUE = "the catalogue"
 
 
@@ -82,6 +87,8 @@ class Slices:
         self._waiting: dict[Hashable, deque[_Job]] = {}
         self._next: asyncio.Handle | None = None
         self._ask_after = float("-inf")  # when to look again whether the user's program has frozen objects
+        # How often the collector has looked at all objects, and what it was spared since.
+        self._full_collections = self._spared = 0
 
     def run(
         self, work: Work[T], *, exclusive: bool = False, goes_on: bool = False, turn: Hashable = None
@@ -171,13 +178,21 @@ class Slices:
         The copies of ten thousand partitions are hundreds of thousands of objects that stay, and a large request makes
         as many that live as long as the work. The collector would look at all objects of the process while the work
         goes on, and stop the loop for a tenth of a second each time. `gc.unfreeze` would also thaw what the user's
-        program has frozen: then the collector does as it does.
+        program has frozen: then the collector does as it does. So it does after a million objects: it does not count
+        those that it is spared, and would never look at all objects again while long works follow one another. The
+        garbage of each connection, which asyncio leaves in a circle, would stay.
         """
         now = self._clock.monotonic()
         if now < self._ask_after:
             return
         if gc.get_freeze_count():
             self._ask_after = now + _FROZEN_SECONDS
-        else:
+        elif self._may_spare():
             gc.freeze()
             gc.unfreeze()
+
+    def _may_spare(self) -> bool:
+        if (full := gc.get_stats()[-1]["collections"]) != self._full_collections:
+            self._full_collections, self._spared = full, 0
+        self._spared += sum(len(gc.get_objects(generation)) for generation in _YOUNG)
+        return self._spared <= _MOST_SPARED
