@@ -23,6 +23,7 @@ Scenario = Callable[[random.Random, int, Producer], Iterator[Case]]
 
 _GROUP, _TOPIC, _TRANSACTION = "f-scenario", "f-many", "f-many-offsets"
 _MEMBERS = 100
+_EXPRESSIONS = 5
 _LONGEST_NAME = 40
 # Of a protocol's string.
 _LONGEST_STRING = 0x7FFF
@@ -62,20 +63,20 @@ def members(generator: random.Random, count: int, producer: Producer) -> Iterato
     chosen: list[list[str]] = []
     for number in range(_MEMBERS):
         chosen.append(sorted(generator.sample(names, count * 4 // 5)))
-        yield _join(group, number, chosen[-1], assignor)
+        yield _join(group, f"m{number}", chosen[-1], assignor)
     yield _create([(name, 1) for name in names])
     for number in (0, 1):
-        yield _join(group, _MEMBERS + number, chosen[number][::2], assignor)
+        yield _join(group, f"m{_MEMBERS + number}", chosen[number][::2], assignor)
     read = [{"name": name, "partitions": [{"partition_index": 0}]} for name in names]
     yield _case(messages.OFFSET_DELETE, 0, group_id=group, topics=read)
     yield _case(messages.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[group], include_authorized_operations=True)
     yield _case(messages.DELETE_TOPICS, 5, topic_names=names, timeout=1000)
 
 
-def _join(group: str, number: int, topics: Sequence[str], assignor: str) -> Case:
+def _join(group: str, member: str, topics: Sequence[str], assignor: str, **more: Any) -> Case:
     return _case(
-        messages.CONSUMER_GROUP_HEARTBEAT, 1, group_id=group, member_id=f"m{number}", member_epoch=0,
-        rebalance_timeout=60_000, subscribed_topic_names=topics, server_assignor=assignor, topic_partitions=[],
+        messages.CONSUMER_GROUP_HEARTBEAT, 1, group_id=group, member_id=member, member_epoch=0,
+        rebalance_timeout=60_000, subscribed_topic_names=topics, server_assignor=assignor, topic_partitions=[], **more,
     )  # fmt: skip
 
 
@@ -92,17 +93,21 @@ def protocols(generator: random.Random, count: int, producer: Producer) -> Itera
 
 def upgrade(generator: random.Random, count: int, producer: Producer) -> Iterator[Case]:
     """Members of a classic group read different topics, and then a member with group.protocol=consumer joins. Members
-    of the classic protocol join the group again."""
+    of the classic protocol join the group again, and meet a new topic and the expressions of others."""
     group, names = f"{_GROUP}-{generator.randrange(1000)}", [f"s-{number:08d}" for number in range(count)]
     yield _create([(name, 1) for name in names])
     for number in range(_MEMBERS):
         yield _join_classic(group, number, [("range", _subscription(generator.sample(names, count * 4 // 5)))])
+    others = [f"x{number}" for number in range(_EXPRESSIONS)]
+    for number, other in enumerate(others):
+        yield _join(group, other, [], "uniform", subscribed_topic_regex=f"[a-z0-9-]{{{number},}}")
     for number in (0, 1):
-        yield _join(group, number, names[number::2], "uniform")
+        yield _join(group, f"m{number}", names[number::2], "uniform")
+        yield _create([(f"s-new-{number}", 1)])
         yield _join_classic(group, number, [("range", _subscription(names[number::3]))])
     yield _case(messages.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[group], include_authorized_operations=True)
-    yield _leave(group, ["m0", "m1"])
-    yield _case(messages.DELETE_TOPICS, 5, topic_names=names, timeout=1000)
+    yield _leave(group, ["m0", "m1", *others])
+    yield _case(messages.DELETE_TOPICS, 5, topic_names=[*names, "s-new-0", "s-new-1"], timeout=1000)
 
 
 def _join_classic(group: str, number: int, offered: Sequence[tuple[str, bytes]]) -> Case:
