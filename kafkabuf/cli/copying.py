@@ -86,6 +86,7 @@ class Run:
         with KafkaProducer(self.config) as producer, interruptible() as interrupt:
             delivery = Delivery(lambda records: self._sent(producer, records), self.refusals)
             try:
+                _save_all(inputs)  # what is sent without a state would be sent again
                 self._read(inputs, producer, delivery, interrupt)
                 delivery.settle(0)
                 self.refusals.flush()
@@ -104,7 +105,7 @@ class Run:
                 delivery.give_up()
             finally:
                 unsaved = _unsaved(inputs)
-                if unsaved is not None:
+                if unsaved is not None and unsaved != why:
                     click.echo(unsaved, err=True)
         if why is not None:
             raise click.ClickException(f"{why}; {self._summary(delivery, began)}")
@@ -125,8 +126,10 @@ class Run:
         self, inputs: Sequence[Input], producer: KafkaProducer[Any, Any], delivery: Delivery, interrupt: Interrupt
     ) -> None:
         before = 0
-        with progress_of(sum(source.nbytes for source in inputs)) as show:
-            for source in inputs:
+        # Now: a file may be gone when all of it is sent.
+        sizes = [source.nbytes for source in inputs]
+        with progress_of(sum(sizes)) as show:
+            for source, nbytes in zip(inputs, sizes, strict=True):
                 if interrupt.seen:
                     return
                 name = source.file if len(inputs) > 1 else ""
@@ -139,7 +142,7 @@ class Run:
                 if partitions is not None:
                     with naming(source.file):
                         self._send(self, source, Reading(producer, delivery, interrupt, show_all, partitions))
-                before += source.nbytes
+                before += nbytes
 
     def _summary(self, delivery: Delivery, began: float) -> str:
         seconds = time.monotonic() - began
@@ -148,12 +151,17 @@ class Run:
         return f"{counted(delivery.acknowledged, 'record')} acknowledged{rate}{left_out}"
 
 
+def _save_all(inputs: Sequence[Input]) -> None:
+    """Raises click.ClickException if a state cannot be saved."""
+    for source in inputs:
+        if source.state is not None:
+            source.state.save()
+
+
 def _unsaved(inputs: Sequence[Input]) -> str | None:
     """Saves the states of the inputs. The text says why one cannot be saved."""
     try:
-        for source in inputs:
-            if source.state is not None:
-                source.state.save()
+        _save_all(inputs)
     except click.ClickException as error:
         return str(error)
     return None
@@ -208,10 +216,14 @@ def row_sender(
 @contextmanager
 def _opened(source: Input, reading: Reading, offset: int = 0) -> Iterator[InputBytes]:
     """The bytes of an input from there on: none where Ctrl-C ends the wait for a pipe's writer. While a pipe has
-    nothing, the outcomes that there are are taken."""
+    nothing, the outcomes that there are are taken. Raises StoppedError behind a file that has become shorter."""
     delivery, interrupt = reading.delivery, reading.interrupt
     idle = lambda: interrupt.whole(lambda: delivery.settle(_ALL))  # noqa: E731
     with interrupt.cut(source.open) or open(os.devnull, "rb", buffering=0) as file:
+        nbytes = os.fstat(file.fileno()).st_size
         if offset:
             file.seek(offset)
         yield InputBytes(file.fileno(), idle, offset=offset)
+        if os.fstat(file.fileno()).st_size < nbytes and not interrupt.seen:
+            delivery.settle(0)
+            raise StoppedError(f"{source.file} has become shorter while it was read: some of its lines are not sent")

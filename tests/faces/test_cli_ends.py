@@ -9,12 +9,15 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.cli import copying, main
+from kafkabuf.cli.input_lines import Block, LineReader
 
 pytest_plugins = ["tests.faces.cli_fixtures"]
 
@@ -149,7 +152,7 @@ def test_full_disk_of_dead_letters_ends_the_run_with_its_name_and_the_count(
 
 
 @needs_full
-def test_state_that_cannot_be_written_is_named_and_the_lines_are_sent(
+def test_state_that_cannot_be_written_is_named_before_a_line_is_sent(
     cluster: EmbeddedCluster, topic: str, tmp_path: Path
 ) -> None:
     path, state = tmp_path / "in.txt", tmp_path / "state"
@@ -159,8 +162,48 @@ def test_state_that_cannot_be_written_is_named_and_the_lines_are_sent(
     status, error = run("produce", topic, str(path), *where)
     assert status == 1
     assert f"the state {state} cannot be written: No space left on device" in error
-    assert "Error: 2 records acknowledged" in error
-    assert cluster.end_offset(topic, 0) == 2
+    assert error.count("cannot be written") == 1
+    assert cluster.end_offset(topic, 0) == 0
+
+
+def change_behind_the_first_block(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    class Changing(LineReader):
+        def blocks(self) -> Iterator[Block]:
+            for number, block in enumerate(super().blocks()):
+                yield block
+                if not number:
+                    change()
+
+    monkeypatch.setattr(copying, "LineReader", Changing)
+
+
+LINES = 400_000  # several blocks
+
+
+def test_file_that_is_deleted_while_it_is_read_is_sent_as_a_whole_and_those_behind_it_too(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, behind = tmp_path / "in", tmp_path / "behind"
+    path.write_bytes(b"1234567\n" * LINES)
+    behind.write_bytes(b"last\n")
+    change_behind_the_first_block(monkeypatch, lambda: path.unlink(missing_ok=True))
+    words = ["produce", topic, str(path), str(behind), "-b", cluster.bootstrap_servers]
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, f"{LINES + 1:,} records acknowledged" in result.output) == (0, True), result.output
+    assert cluster.end_offset(topic, 0) == LINES + 1
+
+
+def test_file_that_becomes_shorter_while_it_is_read_is_no_success(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "in"
+    path.write_bytes(b"1234567\n" * LINES)
+    change_behind_the_first_block(monkeypatch, lambda: os.truncate(path, 8))
+    result = CliRunner().invoke(main, ["produce", topic, str(path), "-b", cluster.bootstrap_servers])
+    sent = cluster.end_offset(topic, 0)
+    assert (result.exit_code, 0 < sent < LINES) == (1, True), result.output
+    assert f"{path} has become shorter while it was read: some of its lines are not sent" in result.output
+    assert f"{sent:,} records acknowledged" in result.output
 
 
 def test_input_that_fails_is_named(cluster: EmbeddedCluster, topic: str) -> None:
