@@ -23,7 +23,7 @@ Scenario = Callable[[random.Random, int, Producer], Iterator[Case]]
 
 _GROUP, _TOPIC, _TRANSACTION = "f-scenario", "f-many", "f-many-offsets"
 _MEMBERS = 100
-_EXPRESSIONS = 5
+_EXPRESSIONS = 50
 _LONGEST_NAME = 40
 # Of a protocol's string.
 _LONGEST_STRING = 0x7FFF
