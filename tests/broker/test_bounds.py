@@ -374,3 +374,14 @@ def test_records_cut_off_one_by_one_cost_no_look_at_every_partition() -> None:
 
 def _cpu(_: Any) -> float:
     return time.thread_time()
+
+
+def test_commit_to_what_does_not_exist_makes_no_group(world: World) -> None:
+    """As in Kafka, the error for the partition comes before that of the group."""
+    world.cluster.create_topic("t", 1)
+    for name, index, generation in (("other", 0, -1), ("t", 1, -1), ("t", 1, 7)):
+        partitions = [{"partition_index": index, "committed_offset": 1, "committed_metadata": ""}]
+        values = {"group_id": "g", "generation_id_or_member_epoch": generation, "member_id": ""}
+        answer = world.client.ask(m.OFFSET_COMMIT, 8, topics=[{"name": name, "partitions": partitions}], **values)
+        assert answer.topics[0].partitions[0].error_code == UNKNOWN_TOPIC
+    assert world.client.ask(m.LIST_GROUPS, 4).groups == ()

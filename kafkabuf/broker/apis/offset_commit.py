@@ -23,6 +23,7 @@ from kafkabuf.errors import (
     IllegalGenerationError,
     KafkaError,
     OffsetMetadataTooLargeError,
+    UnknownTopicOrPartitionError,
 )
 from kafkabuf.protocol.messages import OFFSET_COMMIT, RequestHeader
 
@@ -38,22 +39,34 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | 
 def _commit_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     refused = _refusals(node, rights_of(header), request)
     group: AnyGroup | None = None
-    code = 0
-    if not all(refused.values()):
+    missing = node.cluster.catalogue.partition_code
+    # As in Kafka, the group does not hear of partitions that do not exist: no such request makes a group.
+    code = UnknownTopicOrPartitionError.code
+    if (yield from _names_any(node, request, refused)):
         try:
-            group = _group(node, header, request)
+            group, code = _group(node, header, request), 0
         except KafkaError as error:
             code = error.code
     topics = []
     for topic in request.topics:
         partitions = []
-        topic_code = refused[topic.name] or code
         for partition in topic.partitions:
-            error_code = topic_code or _commit(node, group, topic.name, partition)
+            error_code = refused[topic.name] or missing(topic.name, partition.partition_index) or code
+            error_code = error_code or _commit(node, group, topic.name, partition)
             partitions.append({"partition_index": partition.partition_index, "error_code": error_code})
             yield
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
+
+
+def _names_any(node: Node, request: Any, refused: dict[str, int]) -> Work[bool]:
+    """Whether the request names a partition that exists, and that the client may commit to."""
+    for topic in request.topics:
+        for partition in () if refused[topic.name] else topic.partitions:
+            if not node.cluster.catalogue.partition_code(topic.name, partition.partition_index):
+                return True
+            yield
+    return False
 
 
 def _refusals(node: Node, rights: Rights, request: Any) -> dict[str, int]:
