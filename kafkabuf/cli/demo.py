@@ -8,14 +8,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kafkabuf.cli.long_input import interruptible
 from kafkabuf.extras import install
 
 if TYPE_CHECKING:
@@ -94,11 +96,13 @@ def demo(**options: object) -> None:
     the order of each Spark task's rows within every partition, the partition of every key (murmur2, as in Java's
     producer), and a checksum over keys, values and timestamps, which Spark computes too. For Avro and Protobuf, the
     encoder of the sink makes the values of Spark's checksum. The topic stays. The exit status is 1 if anything does not
-    match.
+    match, 130 after Ctrl-C, 143 after SIGTERM.
     """
     settings = Settings(**options)  # type: ignore[arg-type]  # click has checked the types
     console = Console()
-    with tempfile.TemporaryDirectory(prefix="kafkabuf-demo-") as directory:
+    # A JVM that was not waited for may still write there.
+    scratch = tempfile.TemporaryDirectory(prefix="kafkabuf-demo-", ignore_cleanup_errors=True)
+    with interruptible(at_once=True), scratch as directory:
         try:
             matched = _run(settings, Path(directory), console)
         except ImportError as error:
@@ -127,8 +131,9 @@ def _run(settings: Settings, scratch: Path, console: Console) -> bool:
         with _step(progress, "Reaching the cluster" if settings.bootstrap_servers else "Starting the cluster"):
             servers = settings.bootstrap_servers or stack.enter_context(_embedded(settings.brokers))
             check_reachable(servers)
-        with _step(progress, "Starting Spark"):
-            spark = stack.enter_context(demo_spark.session(settings.master, scratch))
+        with _step(progress, "Starting Spark") as task:
+            ends = partial(progress.update, task, description="Starting Spark, to end it then (again: at once)")
+            spark = stack.enter_context(demo_spark.session(settings.master, scratch, ends))
         with _step(progress, f"Reading {path.name} with Spark"), _timed(times, "prepare"):
             frame = demo_spark.read_flights(spark, path) if built_in else demo_spark.read(spark, path)
             if settings.rows is not None:
@@ -193,10 +198,10 @@ def _progress(console: Console) -> Progress:
 
 
 @contextmanager
-def _step(progress: Progress, what: str) -> Iterator[None]:
+def _step(progress: Progress, what: str) -> Iterator[TaskID]:
     """A step without a known length."""
     task = progress.add_task(what, total=None)
-    yield
+    yield task
     progress.update(task, total=1, completed=1)
 
 

@@ -6,12 +6,10 @@ import importlib.util
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
 from kafkabuf.cli.demo_verify import ROW_FIELD
+from kafkabuf.cli.long_input import handled
 from kafkabuf.extras import install
 
 JAVA_NEEDED = 17
@@ -60,10 +59,11 @@ def check_java() -> None:
 
 
 @contextmanager
-def session(master: str, scratch: Path) -> Iterator[SparkSession]:
+def session(master: str, scratch: Path, told: Callable[[], object]) -> Iterator[SparkSession]:
     """A session in UTC. In a program that runs Spark already it belongs to that program's context, which stays up.
 
-    A new context writes the standard error of its JVM and Python workers to `scratch`/spark.log.
+    A new context writes the standard error of its JVM and Python workers to `scratch`/spark.log. A signal that would
+    end the program waits until the context is up, and calls `told` at once.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -83,33 +83,30 @@ def session(master: str, scratch: Path) -> Iterator[SparkSession]:
         **({"spark.driver.host": "127.0.0.1"} if master.startswith("local") else {}),
     }.items():
         builder = builder.config(name, value)
-    with _interrupt_held_back() as interrupted, _standard_error_to(scratch / "spark.log"):
+    with _signals_held_back(told) as signals, _standard_error_to(scratch / "spark.log"):
         spark = builder.getOrCreate()
     try:
-        if interrupted:
-            raise KeyboardInterrupt
+        if signals:
+            raise KeyboardInterrupt(signals[0])
         yield spark
     finally:
         spark.stop()
 
 
 @contextmanager
-def _interrupt_held_back() -> Iterator[list[int]]:
-    """Note Ctrl-C in the list instead of raising it: while PySpark launches the JVM, nobody would end the JVM."""
+def _signals_held_back(told: Callable[[], object]) -> Iterator[list[int]]:
+    """Note Ctrl-C, SIGTERM and SIGHUP in the list, and call `told`, instead of raising KeyboardInterrupt: while PySpark
+    launches the JVM, nobody would end the JVM. The second raises it: the JVM ends a little later than its launcher."""
     noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
-        yield noted
-        return
 
     def note(number: int, frame: object) -> None:
         noted.append(number)
+        if len(noted) > 1:
+            raise KeyboardInterrupt(number)
+        told()
 
-    before = signal.signal(signal.SIGINT, note)
-    try:
+    with handled(note):
         yield noted
-    finally:
-        if signal.getsignal(signal.SIGINT) is note:  # else Spark has set its own handler, which cancels the jobs
-            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

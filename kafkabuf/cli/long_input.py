@@ -70,7 +70,7 @@ def interruptible(*, at_once: bool = False) -> Iterator[Interrupt]:
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[dict[int, Any]]:
     """Ctrl-C, SIGTERM and SIGHUP call the handler, unless the command was started to ignore them, as by nohup. Gives
-    what they called before."""
+    what they called before. A handler that others have set meanwhile, as Spark does, stays."""
     before: dict[int, Any] = {}
     try:
         if threading.current_thread() is threading.main_thread():
@@ -80,7 +80,8 @@ def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[dict[i
         yield before
     finally:
         for handled_number, found in before.items():
-            signal.signal(handled_number, found)
+            if signal.getsignal(handled_number) == handler:
+                signal.signal(handled_number, found)
 
 
 @contextmanager

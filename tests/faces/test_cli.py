@@ -341,7 +341,8 @@ def test_ports_beyond_the_last_are_refused() -> None:
 
 
 @pytest.mark.spark
-def test_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "kafkabuf", "demo", "--rows", "100"]
     with subprocess.Popen(
@@ -352,10 +353,13 @@ def test_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
                 assert process.poll() is None
                 with pytest.raises(subprocess.TimeoutExpired):
                     process.wait(0.1)
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: every process of the job gets it
-            output = process.communicate(timeout=60)[0]
+            if number == signal.SIGINT:
+                os.killpg(process.pid, number)  # as a terminal does: every process of the job gets it
+            else:
+                process.send_signal(number)
+            output = process.communicate(timeout=180)[0]
         finally:
             process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert "Traceback" not in output
     assert list(tmp_path.glob("kafkabuf-demo-*")) == []
