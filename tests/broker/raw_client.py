@@ -25,7 +25,7 @@ NOW = 1_600_000_000_000
 class RawClient:
     """One connection to `address`, which is host:port. Every call names the version of its request."""
 
-    def __init__(self, address: str, timeout: float = 10.0, source: str = "") -> None:
+    def __init__(self, address: str, timeout: float = 60.0, source: str = "") -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout, (source, 0) if source else None)
         self._correlation_id = 0
