@@ -59,7 +59,7 @@ def check_java() -> None:
 
 
 @contextmanager
-def session(master: str, scratch: Path, told: Callable[[], object]) -> Iterator[SparkSession]:
+def session(master: str, scratch: Path, told: Callable[[], object] = lambda: None) -> Iterator[SparkSession]:
     """A session in UTC. In a program that runs Spark already it belongs to that program's context, which stays up.
 
     A new context writes the standard error of its JVM and Python workers to `scratch`/spark.log. A signal that would

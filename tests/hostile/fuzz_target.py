@@ -200,7 +200,8 @@ class Target:
         return 10 * self.world.partitions()
 
     def _turned(self) -> None:
-        self._tell(0 if self._world is None else self._world.things() - self._things)
+        # A deletion takes logs away.
+        self._tell(0 if self._world is None else max(self._world.things() - self._things, 0))
 
     def _settle(self) -> None:
         for _ in range(5):

@@ -112,8 +112,9 @@ class World:
         return sum(len(topic.partitions) for topic in self.cluster.catalogue.topics.values())
 
     def things(self) -> int:
-        """How many things the present cluster has made, changed and deleted so far."""
-        return self.cluster.memory.changes
+        """How many things the present cluster has made, changed and deleted so far. The folders of a topic come one by
+        one, and the topic when all are there."""
+        return self.cluster.memory.changes + len(self.cluster.logs._logs)
 
     def crowded(self) -> bool:
         """Whether the next request may need more open files than the process can have."""
