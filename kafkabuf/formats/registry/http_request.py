@@ -111,7 +111,8 @@ def send(request: Request, settings: HttpSettings, seconds: float, closing: Clos
     def exchange() -> Response:
         try:
             connection.connect()
-            connection.sock.settimeout(min(settings.http_read_timeout_ms / 1000, seconds))
+            # `within` ends the call after the time, and says so. Only then would the socket.
+            connection.sock.settimeout(min(settings.http_read_timeout_ms / 1000, seconds + 1.0))
             connection.request(request.method, path, request.body, headers)
             return _received(connection)
         except (OSError, http.client.HTTPException, ValueError) as error:
