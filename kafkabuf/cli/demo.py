@@ -132,7 +132,7 @@ def _run(settings: Settings, scratch: Path, console: Console) -> bool:
             servers = settings.bootstrap_servers or stack.enter_context(_embedded(settings.brokers))
             check_reachable(servers)
         with _step(progress, "Starting Spark") as task:
-            ends = partial(progress.update, task, description="Starting Spark, to end it then (again: at once)")
+            ends = partial(progress.update, task, description="Starting Spark (then it ends; again: at once)")
             spark = stack.enter_context(demo_spark.session(settings.master, scratch, ends))
         with _step(progress, f"Reading {path.name} with Spark"), _timed(times, "prepare"):
             frame = demo_spark.read_flights(spark, path) if built_in else demo_spark.read(spark, path)

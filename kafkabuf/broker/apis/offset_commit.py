@@ -94,7 +94,6 @@ def _group(node: Node, header: RequestHeader, request: Any) -> AnyGroup:
 def _commit(node: Node, group: AnyGroup | None, name: str, partition: Any) -> int:
     assert group is not None, "a request without an error has a group"
     try:
-        node.cluster.catalogue.topic(name).partition(partition.partition_index)
         # The group may have been deleted between two slices: then this commit makes a new group.
         offsets = node.cluster.groups.get(group.group_id).offsets
         offsets.commit((name, partition.partition_index), committed_of(partition))

@@ -32,6 +32,7 @@ cdef int CODEC_MASK = batch.CODEC_MASK
 cdef int LOG_APPEND_TIME = batch.LOG_APPEND_TIME
 cdef int TRANSACTIONAL = batch.TRANSACTIONAL
 cdef int CONTROL = batch.CONTROL
+cdef int SMALLEST_RECORD = batch.SMALLEST_RECORD
 cdef int CODECS = len(compression.NAMES)
 cdef int NONE = compression.NONE
 cdef int ZSTD = compression.ZSTD
@@ -45,8 +46,6 @@ cdef enum:
     BASE_SEQUENCE_AT = 53
     COUNT_AT = 57
     FIRST_WITH_ZSTD = 7
-    # The length of a record and its six fields.
-    SMALLEST_RECORD = 7
 
 
 @cython.final

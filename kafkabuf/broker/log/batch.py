@@ -28,6 +28,8 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 NO_TIMESTAMP = -1
+# A record of magic 2 has at least this many bytes: its length and six fields.
+SMALLEST_RECORD = 7
 
 CRC_AT = 17
 _NEWEST_AT = 35

@@ -11,15 +11,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kafkabuf.broker.log._record_walk import RecordWalk
-from kafkabuf.broker.log.batch import CODEC_MASK, HEADER, HEADER_SIZE, LOG_APPEND_TIME, MAGIC_AT, NO_TIMESTAMP
+from kafkabuf.broker.log.batch import (
+    CODEC_MASK,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    MAGIC_AT,
+    NO_TIMESTAMP,
+    SMALLEST_RECORD,
+)
 from kafkabuf.broker.log.compression import LZ4, NONE, check_lz4, decompress, max_unpacked, unpack
 from kafkabuf.broker.log.config import Limits
 from kafkabuf.broker.log.message_set import messages
 from kafkabuf.errors import CorruptMessageError, InvalidRecordError
 
 MAX_MESSAGE_BYTES = Limits().max_message_bytes
-# A record has at least this many bytes: its length and six fields.
-_SMALLEST = 7
 _INT64 = 2**63
 
 
@@ -139,7 +145,7 @@ class _Batch:
         self._first_timestamp: int = self.max_timestamp if self._append_time else first_timestamp
         self.codec, count, packed = attributes & CODEC_MASK, fields[-1], view[HEADER_SIZE:]
         most = max_unpacked(self.codec, len(packed), max_message_bytes)
-        if self.codec != NONE and count * _SMALLEST > most:
+        if self.codec != NONE and count * SMALLEST_RECORD > most:
             raise CorruptMessageError(f"the batch says {count} records, its records may take {most} bytes")
         self.walk = RecordWalk(unpack(self.codec, packed, most), count, relative=not self._append_time)
 

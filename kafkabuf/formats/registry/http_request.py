@@ -111,7 +111,7 @@ def send(request: Request, settings: HttpSettings, seconds: float, closing: Clos
     def exchange() -> Response:
         try:
             connection.connect()
-            # `within` ends the call after the time, and says so. Only then would the socket.
+            # `within` ends the call after `seconds`, and says so. The socket must not end it at the same time.
             connection.sock.settimeout(min(settings.http_read_timeout_ms / 1000, seconds + 1.0))
             connection.request(request.method, path, request.body, headers)
             return _received(connection)
