@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
+import threading
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
@@ -100,8 +102,9 @@ def test_collector_is_spared_a_number_of_objects_between_two_full_collections(
                 await work
 
     monkeypatch.setattr(slices_module, "_MOST_SPARED", 100)
-    monkeypatch.setattr(slices_module, "_YOUNG", (0, 1))
-    monkeypatch.setattr(gc, "get_objects", lambda generation: [None] * 10 * (generation + 1))
+    monkeypatch.setattr(slices_module, "_HAS_MIDDLE", True)
+    monkeypatch.setattr(gc, "get_count", lambda: (10, 2, 99))
+    monkeypatch.setattr(gc, "get_threshold", lambda: (10, 99, 99))
     monkeypatch.setattr(gc, "get_stats", lambda: [{"collections": 99}, {"collections": 99}, stats])
     monkeypatch.setattr(gc, "freeze", lambda: froze.append(stats["collections"]))
     run()
@@ -194,3 +197,34 @@ async def test_close_leaves_no_future_behind(slices: Slices, clock: ManualClock)
 def test_finish_does_all_the_work() -> None:
     done: list[str] = []
     assert finish(steps(10 * SLICE_STEPS, done, "all")) == "all"
+
+
+def test_long_work_leaves_the_tuples_of_other_threads_alone() -> None:
+    """CPython raises SystemError in a thread whose unfinished tuple somebody else has found."""
+    bad: list[SystemError] = []
+    over = threading.Event()
+
+    def build_tuples() -> None:
+        while not over.is_set():
+            try:
+                tuple(number for number in range(50))
+            except SystemError as error:
+                bad.append(error)
+
+    @in_loop
+    async def run(slices: Slices, clock: ManualClock) -> None:
+        work = slices.run(steps(1_000 * SLICE_STEPS, []))
+        assert isinstance(work, asyncio.Future)
+        await work
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=build_tuples)
+    thread.start()
+    try:
+        run()
+    finally:
+        over.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert not bad
