@@ -8,6 +8,7 @@ import logging
 import re
 import resource
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaError, KafkaStorageError, OutOfOrderSequenceNumberError
 from rigs.jars import java, resolve_kafka
 from rigs.real_kafka import RealKafka
-from tests.broker.log_support import append, contents, end, on_disk, put, put_in_transaction, read_all, stored
+from tests.broker.log_support import append, contents, end, kill, on_disk, put, put_in_transaction, read_all, stored
 from tests.broker.raw_client import NOW, RawClient, batch, message
 from tests.effort import effort
 
@@ -490,3 +491,68 @@ def test_sealed_segment_is_trusted_once_it_is_flushed(tmp_path: Path) -> None:
         assert log.segments.recovery_point == 1
         tasks[2]()
         assert log.segments.recovery_point == 2
+
+
+def cut_index(data: bytes) -> bytes:
+    return data[:-2]
+
+
+def lose_entry(data: bytes) -> bytes:
+    return data[:-ENTRY]
+
+
+def lose_all_entries(data: bytes) -> bytes:
+    return b""
+
+
+def overwrite_index(data: bytes) -> bytes:
+    return b"\xff" * len(data)
+
+
+def raise_version(data: bytes) -> bytes:
+    return b"\0\1" + data[2:]
+
+
+def swap_entries(data: bytes) -> bytes:
+    return data[ENTRY : 2 * ENTRY] + data[:ENTRY] + data[2 * ENTRY :]
+
+
+def move_entry(data: bytes) -> bytes:
+    """The first entry says that its transaction ended before it began."""
+    return data[:10] + struct.pack(">qq", 3, 2) + data[26:]
+
+
+ENTRY = 34
+DAMAGES = [cut_index, lose_entry, lose_all_entries, overwrite_index, raise_version, swap_entries, move_entry]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("segment", [0, 1, 2])
+@pytest.mark.parametrize("closed", [True, False])
+def test_damaged_transaction_index_hides_no_aborted_transaction(
+    tmp_path: Path, damage: Callable[[bytes], bytes], segment: int, closed: bool
+) -> None:
+    log = on_disk(tmp_path)
+    for turn in range(3):
+        # A transaction of producer 8 is open where the segment ends.
+        put_in_transaction(log, (8, 0, turn), b"open")
+        for sequence in range(3):
+            put_in_transaction(log, (7, 0, 3 * turn + sequence), b"never")
+            end(log, (7, 0, sequence), False)
+        if turn < 2:
+            log.roll()
+    end(log, (8, 0, 0), False)
+    expected = contents(log)
+    assert len(log.aborted(0, log.end_offset)) == 10
+    if closed:
+        log.close()
+    else:
+        kill(log)
+    index = sorted(tmp_path.glob("*.txnindex"))[segment]
+    index.write_bytes(damage(index.read_bytes()))
+    opened = on_disk(tmp_path, recovery_point=log.end_offset if closed else 0)
+    assert contents(opened) == expected
+    kill(opened)
+    # The index is whole again: the next process needs no repair.
+    assert len(index.read_bytes()) == (4 if segment == 2 else 3) * ENTRY
+    assert contents(on_disk(tmp_path, recovery_point=log.end_offset)) == expected

@@ -105,9 +105,9 @@ ENTRIES = st.tuples(
 )
 
 
-@given(st.dictionaries(st.integers(0, 2**63 - 1), ENTRIES, max_size=4))
-def test_snapshot_has_the_layout_of_kafka_and_behind_it_the_remembered_batches(
-    producers: dict[int, tuple[int, int, int, int | None, list[tuple[int, int, int, int]]]],
+@given(st.dictionaries(st.integers(0, 2**63 - 1), ENTRIES, max_size=4), st.dictionaries(OFFSET, SEQUENCE, max_size=3))
+def test_snapshot_has_the_layout_of_kafka_and_behind_it_the_remembered_batches_and_the_sizes_of_indexes(
+    producers: dict[int, tuple[int, int, int, int | None, list[tuple[int, int, int, int]]]], indexes: dict[int, int]
 ) -> None:
     entries, heads, rest = {}, b"", b""
     for producer_id, (epoch, coordinator_epoch, timestamp, start, batches) in producers.items():
@@ -120,6 +120,7 @@ def test_snapshot_has_the_layout_of_kafka_and_behind_it_the_remembered_batches(
         heads += struct.pack(">qhiqiqiq", producer_id, *state)
         kept = batches[-5:]
         rest += bytes([len(kept)]) + b"".join(struct.pack(">iiqq", *batch) for batch in kept)
-    data = encode_snapshot(ProducerStates(entries))
+    rest += struct.pack(">i", len(indexes)) + b"".join(struct.pack(">qi", *index) for index in indexes.items())
+    data = encode_snapshot(ProducerStates(entries), indexes)
     assert data[6:] == struct.pack(">i", len(entries)) + heads + rest
-    assert encode_snapshot(decode_snapshot(data, 5)) == data
+    assert encode_snapshot(*decode_snapshot(data, 5)) == data

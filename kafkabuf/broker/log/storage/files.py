@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from itertools import islice, pairwise, takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 from kafkabuf.broker.log.batch import NO_TIMESTAMP, Data
 from kafkabuf.broker.log.config import LogConfig
@@ -59,6 +61,18 @@ _MOST_BYTES = 8 * 1024 * 1024
 _MOST_DROPPED = 10
 _LEFT_OVER = (".tmp", ".deleted", ".cleaned", ".swap")
 _OURS = (*_LEFT_OVER, ".log", ".index", ".timeindex", ".txnindex", ".snapshot", EPOCHS)
+
+
+class _TransactionIndex(NamedTuple):
+    """What a .txnindex has, and its size in bytes. A damaged index counts as empty."""
+
+    aborted: list[AbortedTransaction]
+    size: int
+    damaged: bool = False
+
+    def before(self, offset: int) -> int:
+        """How many of the transactions ended before `offset`."""
+        return bisect_left(self.aborted, offset, key=lambda transaction: transaction.last_offset)
 
 
 class FileSegments:
@@ -210,12 +224,23 @@ class FileSegments:
         first = self._index(replaced[0].base_offset)
         if self._segments[:-1][first : first + len(replaced)] != replaced:
             return False
+        self._forget_indexes({segment.base_offset for segment in replaced})
         self._segments[first : first + len(replaced)] = [cleaned]
         merged = {segment.base_offset for segment in replaced[1:]}
         for offset, path in self._snapshots():
             if offset in merged:
                 _delete(path)
         return True
+
+    def _forget_indexes(self, bases: set[int]) -> None:
+        """The cleaner is about to take entries out of these transaction indexes, which is no damage: the latest
+        snapshot says no more how many they have."""
+        for _, path in self._snapshots()[:1]:
+            with suppress(CorruptMessageError):
+                states, counts = decode_snapshot(read_file(path) or b"", self._clock.time_ms())
+                if not bases.isdisjoint(counts):
+                    kept = {base: count for base, count in counts.items() if base not in bases}
+                    write_whole(path, encode_snapshot(states, kept))
 
     # ---- reading
 
@@ -327,7 +352,8 @@ class FileSegments:
     def _take_snapshot(self, producers: ProducerStates) -> None:
         """Opening trusts the transaction index up to the snapshot: the index comes first."""
         self._write_aborted()
-        write_whole(self._snapshot_at(self.end_offset), encode_snapshot(producers))
+        indexes = Counter(self._segments[self._index(aborted.last_offset)].base_offset for aborted in producers.aborted)
+        write_whole(self._snapshot_at(self.end_offset), encode_snapshot(producers, indexes))
 
     def _snapshot_at(self, offset: int) -> Path:
         return self.folder / f"{file_name(offset)}.snapshot"
@@ -337,25 +363,50 @@ class FileSegments:
             self._empty = False
             return self.start_offset, ProducerStates()
         self._unwritten.clear()
-        start, states = self._latest_snapshot()
+        indexes = self._transaction_indexes()
+        start, states = self._latest_snapshot(indexes)
         for segment in self._segments:
-            path = segment.beside(".txnindex")
-            data = read_file(path) or b""
-            aborted = decode_aborted(data)
-            kept = bisect_left(aborted, start, key=lambda transaction: transaction.last_offset)
-            states.aborted += aborted[:kept]
+            index = indexes[segment.base_offset]
+            kept = index.before(start)
+            states.aborted += index.aborted[:kept]
             # The log derives the others from the batches again.
-            if len(data) > kept * ABORTED_SIZE:
-                truncate_file(path, kept * ABORTED_SIZE)
+            if index.size > kept * ABORTED_SIZE:
+                truncate_file(segment.beside(".txnindex"), kept * ABORTED_SIZE)
         return start, states
 
-    def _latest_snapshot(self) -> tuple[int, ProducerStates]:
+    def _transaction_indexes(self) -> dict[int, _TransactionIndex]:
+        """The transaction index of each segment, by the segment's base offset."""
+        indexes = {}
+        for segment in self._segments:
+            path, base = segment.beside(".txnindex"), segment.base_offset
+            data = read_file(path) or b""
+            try:
+                indexes[base] = _TransactionIndex(decode_aborted(data, base), len(data))
+            except CorruptMessageError as error:
+                log.warning("%s is made anew from the batches: %s", path, error)
+                indexes[base] = _TransactionIndex([], len(data), damaged=True)
+        return indexes
+
+    def _latest_snapshot(self, indexes: dict[int, _TransactionIndex]) -> tuple[int, ProducerStates]:
+        """The latest snapshot that lies before every damaged transaction index: from there on the log derives the
+        aborted transactions from the batches again."""
+        latest = min((base for base, index in indexes.items() if index.damaged), default=self.end_offset)
         for offset, path in self._snapshots():
-            if self.start_offset <= offset <= self.end_offset:
+            if self.start_offset <= offset <= latest:
                 try:
-                    return offset, decode_snapshot(read_file(path) or b"", self._clock.time_ms())
+                    states, counts = decode_snapshot(read_file(path) or b"", self._clock.time_ms())
                 except CorruptMessageError as error:
                     log.warning("%s is ignored: %s", path, error)
+                    continue
+                short = [
+                    base for base, count in counts.items() if base in indexes and indexes[base].before(offset) < count
+                ]
+                if not short:
+                    return offset, states
+                latest = min(short)
+                log.warning(
+                    "The transaction index at offset %d lacks entries: it is made anew from the batches", latest
+                )
         return self.start_offset, ProducerStates()
 
     def add_aborted(self, aborted: AbortedTransaction, last_stable_offset: int) -> None:

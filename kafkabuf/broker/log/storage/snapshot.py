@@ -8,13 +8,15 @@ NNN.txnindex   for each aborted transaction: version i16 = 0 | producer id i64 |
 
 Kafka's snapshots have one batch for each producer. Behind that, where Kafka does not read, ours have every remembered
 batch, so that the log recognizes a repeated batch after a restart: for each producer, in the same order, the count i8,
-and for each batch, the oldest first: first sequence i32, last sequence i32, base offset i64, timestamp i64.
+and for each batch, the oldest first: first sequence i32, last sequence i32, base offset i64, timestamp i64. Behind the
+batches is what the transaction indexes had when the snapshot was taken, so that a lost entry is noticed: count i32, and
+for each index with entries: base offset of its segment i64, entries i32.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from kafkabuf.broker.crc import crc32c
 from kafkabuf.broker.log._producer_entry import NO_SEQUENCE, ProducerEntry
@@ -25,25 +27,30 @@ _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _BATCH = struct.Struct(">iiqq")
+_INDEX = struct.Struct(">qi")
 _ABORTED = struct.Struct(">hqqqq")
 ABORTED_SIZE = _ABORTED.size
 _VERSION = 1
+_ABORTED_VERSION = 0
 _NONE = -1
 
 
-def encode_snapshot(states: ProducerStates) -> bytes:
-    """A log may have thousands of producers, and takes a snapshot where a segment ends: each producer is one call."""
+def encode_snapshot(states: ProducerStates, indexes: Mapping[int, int]) -> bytes:
+    """A log may have thousands of producers, and takes a snapshot where a segment ends: each producer is one call.
+    `indexes` has the number of entries of each transaction index by the base offset of its segment."""
     heads, batches = bytearray(), bytearray()
     count = 0
     for producer_id, entry in states:
         entry.encode(producer_id, heads, batches)
         count += 1
-    body = _COUNT.pack(count) + heads + batches
+    counts = b"".join(_INDEX.pack(*entry) for entry in indexes.items())
+    body = _COUNT.pack(count) + heads + batches + _COUNT.pack(len(indexes)) + counts
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
 
-def decode_snapshot(data: bytes, now_ms: int) -> ProducerStates:
-    """Raises CorruptMessageError for a malformed snapshot. The producers' silence is measured from `now_ms`."""
+def decode_snapshot(data: bytes, now_ms: int) -> tuple[ProducerStates, dict[int, int]]:
+    """The states, and the entries of transaction indexes as `encode_snapshot` takes them: none in a snapshot of
+    Kafka's. Raises CorruptMessageError for a malformed snapshot. The producers' silence is measured from `now_ms`."""
     try:
         version, crc = _HEAD.unpack_from(data)
         if version != _VERSION or crc != crc32c(data[_HEAD.size :]):
@@ -54,9 +61,10 @@ def decode_snapshot(data: bytes, now_ms: int) -> ProducerStates:
         entries, at = _decode_entries(data, now_ms)
         for entry in entries.values():
             at = _decode_batches(data, at, entry)
+        indexes = _decode_indexes(data, at)
     except (struct.error, IndexError, OverflowError) as error:
         raise CorruptMessageError(f"a snapshot of {len(data)} bytes is malformed: {error}") from error
-    return ProducerStates(entries)
+    return ProducerStates(entries), indexes
 
 
 def _decode_entries(data: bytes, now_ms: int) -> tuple[dict[int, ProducerEntry], int]:
@@ -83,14 +91,36 @@ def _decode_batches(data: bytes, at: int, entry: ProducerEntry) -> int:
     return end
 
 
+def _decode_indexes(data: bytes, at: int) -> dict[int, int]:
+    if at == len(data):
+        return {}  # Kafka wrote this snapshot
+    (count,) = _COUNT.unpack_from(data, at)
+    at += _COUNT.size
+    return dict(_INDEX.iter_unpack(data[at : at + count * _INDEX.size]))
+
+
 def encode_aborted(aborted: AbortedTransaction, last_stable_offset: int) -> bytes:
-    return _ABORTED.pack(0, aborted.producer_id, aborted.first_offset, aborted.last_offset, last_stable_offset)
+    return _ABORTED.pack(
+        _ABORTED_VERSION, aborted.producer_id, aborted.first_offset, aborted.last_offset, last_stable_offset
+    )
 
 
-def decode_aborted(data: bytes) -> list[AbortedTransaction]:
-    """Whole entries only."""
-    whole = len(data) // ABORTED_SIZE * ABORTED_SIZE
-    return [AbortedTransaction(*fields[1:4]) for fields in _ABORTED.iter_unpack(data[:whole])]
+def decode_aborted(data: bytes, base_offset: int) -> list[AbortedTransaction]:
+    """The transaction index of the segment that begins at `base_offset`. Raises CorruptMessageError unless the index
+    has whole entries in the order of their control records."""
+    if len(data) % ABORTED_SIZE:
+        raise CorruptMessageError(f"a transaction index has {len(data)} bytes, and each entry has {ABORTED_SIZE}")
+    aborted: list[AbortedTransaction] = []
+    before = base_offset - 1
+    for version, producer_id, first, last, _ in _ABORTED.iter_unpack(data):
+        if version != _ABORTED_VERSION or producer_id < 0 or not 0 <= first <= last or last <= before:
+            raise CorruptMessageError(
+                f"entry {len(aborted)} of a transaction index has version {version}, producer id {producer_id} and "
+                f"offsets {first} to {last}, behind offset {before}"
+            )
+        aborted.append(AbortedTransaction(producer_id, first, last))
+        before = last
+    return aborted
 
 
 def copy_aborted(data: bytes, kept: Collection[AbortedTransaction]) -> bytes:
