@@ -25,7 +25,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .NOTPARALLEL:
 .PHONY: help build java demo demo-kafka quick test test-all test-whole fetch slowest
 .PHONY: kerberos test-kerberos test-peers test-pythons test-spark-kills test-spark-kill test-spark-versions test-spark-wheels wheel wheels sdist sbom
-.PHONY: simulate fuzz fuzz-api sanitize sanitize-core test-portable lint format docs bench bench-gate bench-accept lock clean
+.PHONY: simulate fuzz fuzz-api sanitize sanitize-core test-portable lint format docs docs-check bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -156,6 +156,9 @@ format: build  ## Let ruff put the Python files in order
 
 docs: $(VENV)/.docs build/docs/mermaid.min.js  ## Build the docs site into build/site; any warning fails it (needs npm)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict $(ARGS)
+
+docs-check: $(VENV)/.docs  ## Build the docs site without the script that draws its diagrams, which needs npm
+	@NO_MKDOCS_2_WARNING=1 KAFKABUF_DOCS_WITHOUT_MERMAID=1 $(BIN)/mkdocs build --quiet --strict $(ARGS)
 
 bench: java $(VENV)/.bench  ## Measure every claim, peers beside us, real Apache Kafka; one of them: bench-send ... (ARGS go to it)
 	@$(BIN)/python -m bench all $(ARGS)

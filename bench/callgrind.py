@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.kernels import ALL, ROUNDS
 
 ROOT = Path(__file__).parent.parent
-TIME_OUT = 300.0  # seconds for all kernels, which take ten on a quiet machine
+TIME_OUT = 3600.0  # seconds for all kernels, which take twenty on a quiet machine: only a hang takes so long
 
 # The whole environment of the process. Nothing that differs between runs or machines may change the instructions:
 # hashes have no random seed, and libraries start no worker threads.
@@ -57,7 +57,7 @@ def count_kernels() -> dict[str, Count]:
         command = [setarch, "-R", valgrind, "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"]
         command += ["--dump-line=no", f"--callgrind-out-file={folder / 'out'}", sys.executable, "-m", "bench.kernels"]
         environment = ENVIRONMENT | {"LD_PRELOAD": str(preload)}
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIME_OUT)
+        done = _run(command, environment)
         if done.returncode:
             raise CallgrindError(f"the kernels failed under callgrind:\n{done.stderr}")
         rounds: dict[str, list[tuple[float, float]]] = {}
@@ -67,6 +67,16 @@ def count_kernels() -> dict[str, Count]:
     if {kernel: len(counts) for kernel, counts in rounds.items()} != dict.fromkeys(ALL, ROUNDS):
         raise CallgrindError(f"callgrind counted {sorted(rounds)}, but {sorted(ALL)} ran, {ROUNDS} times each")
     return {kernel: Count(*map(min, zip(*rounds[kernel], strict=True))) for kernel in ALL}
+
+
+def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIME_OUT)
+    except subprocess.TimeoutExpired:
+        raise CallgrindError(
+            f"the kernels did not end under callgrind within {TIME_OUT:.0f} s, and were ended: run `python -m "
+            "bench.kernels` to see whether they end without it"
+        ) from None
 
 
 def _path_of(tool: str) -> str:

@@ -55,9 +55,9 @@ class Broker(FakeClient):
 class Producer:
     """A producer without threads and sockets. Each request carries batches of `busy` partitions."""
 
-    def __init__(self, partitions: int = 1, busy: int = 1) -> None:
+    def __init__(self, partitions: int = 1, busy: int = 1, **others: object) -> None:
         settings = {"bootstrap_servers": "localhost:9", "linger_ms": 0, "max_in_flight_requests_per_connection": 5}
-        config = ProducerConfig.from_mapping(settings)
+        config = ProducerConfig.from_mapping(settings | others)
         clock = SystemClock()  # the real clock for its cost, although callgrind.c stops its time
         broker = Broker()
         client = cast(NetworkClient, broker)
@@ -146,6 +146,17 @@ def send_callback() -> Run:
             producer.send(TOPIC, VALUE, callback=lambda metadata, error: results.append(metadata))
         producer.finish()
         assert len(results) == n
+
+    return run
+
+
+def send_by_detour() -> Run:
+    """What send() does for a producer with a serializer, beside the call of the serializer."""
+    send = Producer(value_serializer=lambda value: value).send
+
+    def run(n: int) -> None:
+        for _ in range(n):
+            send(TOPIC, VALUE)
 
     return run
 
@@ -326,6 +337,7 @@ KERNELS = {
     "send: value, key": Kernel(send_key, 1_000),
     "send: value, key, 2 headers": Kernel(send_key_headers, 500),
     "send: value, callback, and its call": Kernel(send_callback, 1_000),
+    "send: value through a serializer": Kernel(send_by_detour, 1_000),
     "future.result()": Kernel(future_result, 500),
     "send_arrow: value": Kernel(lambda: send_arrow(key=False), 5_000),
     "send_arrow: value, key": Kernel(lambda: send_arrow(key=True), 5_000),

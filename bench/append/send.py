@@ -27,6 +27,7 @@ SEND_CALLBACK = "kafkabuf send 128 KiB, callback"
 SEND_TOLD = "kafkabuf send 128 KiB, opaque and on_acknowledged"
 SEND_FULL = "kafkabuf send 128 KiB, key, 2 headers, callback"
 CONFLUENT, CONFLUENT_BEST = "confluent-kafka, callback", "confluent-kafka, best setting"
+CONFLUENT_BARE = "confluent-kafka, no callback"
 CONFLUENT_FULL = "confluent-kafka, key, 2 headers, callback"
 JAVA_LARGE = "Java 128 KiB, warm"
 JAVA_TOOL = "Java's ProducerPerformance 128 KiB, cold"
@@ -68,7 +69,7 @@ CLAIM = Claim(
         _case(SEND_TOLD, clients.kafkabuf(BATCH_LARGE, told=True)),
         _case(SEND_FULL, clients.kafkabuf(BATCH_LARGE, full=True)),
         _case(CONFLUENT, clients.confluent(callback=True)),
-        _case("confluent-kafka, no callback", clients.confluent()),
+        _case(CONFLUENT_BARE, clients.confluent()),
         _case(CONFLUENT_BEST, clients.confluent(settings=clients.CONFLUENT_BEST)),
         _case("confluent-kafka, best setting, produce_batch", clients.confluent_batches(clients.CONFLUENT_BEST)),
         _case(CONFLUENT_FULL, clients.confluent(full=True)),
@@ -86,6 +87,7 @@ CLAIM = Claim(
     goals=[
         Goal("send(), 128 KiB, of the raw replay", SEND_LARGE, RATE.name, 0.85, REPLAY_LARGE),
         Goal("send(), 128 KiB, against confluent-kafka with callback", SEND_LARGE, RATE.name, 7, CONFLUENT),
+        Goal("send(), 128 KiB, against confluent-kafka, no callback each", SEND_LARGE, RATE.name, 1, CONFLUENT_BARE),
         Goal("send(), 128 KiB, against warm Java", SEND_LARGE, RATE.name, 2, JAVA_LARGE),
         Goal("send(), default settings, of the raw replay", SEND_SMALL, RATE.name, 0.70, REPLAY_SMALL),
         Goal("send(), default settings, against confluent-kafka's best", SEND_SMALL, RATE.name, 4, CONFLUENT_BEST),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,3 +180,9 @@ def test_kernel_runs_twice(kernel: str) -> None:
     run = ALL[kernel].make()
     run(20)
     run(20)
+
+
+def test_kernels_that_do_not_end_are_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callgrind, "TIME_OUT", 0.01)
+    with pytest.raises(CallgrindError, match=r"did not end under callgrind within .* run `python -m bench\.kernels`"):
+        callgrind._run([sys.executable, "-c", "import time; time.sleep(600)"], {})

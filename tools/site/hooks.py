@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tools.site import links, llms, narrow, pages, reference
 MERMAID = "assets/mermaid.min.js"
 MERMAID_FILE = pages.ROOT / "build/docs/mermaid.min.js"
 DIAGRAM = 'class="mermaid"'
+WITH_MERMAID = "KAFKABUF_DOCS_WITHOUT_MERMAID" not in os.environ  # make docs-check has no npm
 # The pages in the order of the navigation, and the text of each page by its source.
 _ordered: list[Page] = []
 _texts: dict[str, str] = {}
@@ -27,7 +29,8 @@ _texts: dict[str, str] = {}
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     for source, page in pages.OUTSIDE.items():
         files.append(File.generated(config, page, abs_src_path=str(pages.ROOT / source)))
-    files.append(File.generated(config, MERMAID, abs_src_path=str(MERMAID_FILE)))
+    if WITH_MERMAID:
+        files.append(File.generated(config, MERMAID, abs_src_path=str(MERMAID_FILE)))
     return files
 
 
@@ -49,7 +52,7 @@ def on_page_content(html: str, page: Page, **_: Any) -> str:
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:
     """Pages with a diagram load Mermaid from the site: the theme would fetch it from another server."""
-    if DIAGRAM not in output:
+    if not WITH_MERMAID or DIAGRAM not in output:
         return output
     script = f'<script src="{page.file.url and "../" * page.file.url.count("/")}{MERMAID}"></script>'
     return output.replace("</head>", f"{script}</head>", 1)

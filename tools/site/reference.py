@@ -37,6 +37,7 @@ WHOLE = ("KafkaProducer", "AIOKafkaProducer", "EmbeddedCluster", "RecordFuture")
 NOT_FOR_USERS = frozenset(
     {
         "kafkabuf.errors.error_for_code",
+        "kafkabuf.errors.host_port",
         "kafkabuf.errors.printable",
         "kafkabuf.serialization.serialize_with",
         "kafkabuf.producer.KafkaProducer.prepare",
