@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from _pytest.capture import CaptureManager
@@ -28,6 +29,8 @@ SLOW = {
     "tests/spark/test_versions.py": "needs two other PySparks, 1 GB of downloads",
     "tests/real/test_failover.py": "starts three nodes of Kafka for each version and kills them",
 }
+# Tests that `make quick` leaves out when it runs all folders: `python -m tools.slowest --over 0.45` prints their names.
+LENGTHY = frozenset(Path(__file__).with_name("lengthy.txt").read_text(encoding="utf-8").split())
 # The files that take longest start first, so that the other workers do not wait for them at the end.
 LONG = {
     "tests/virtual/test_virtual.py",
@@ -95,6 +98,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         needs.mark(item)
         if item.path.relative_to(config.rootpath).as_posix() in SLOW:
             item.add_marker(pytest.mark.slow)
+        if item.nodeid.partition("[")[0] in LENGTHY:
+            item.add_marker(pytest.mark.lengthy)
     if hasattr(config, "workerinput"):  # a worker of pytest-xdist
         items.sort(key=lambda item: item.path.relative_to(config.rootpath).as_posix() not in LONG)
 

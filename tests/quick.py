@@ -1,7 +1,8 @@
 """`python -m tests.quick [--installed] [ARGS]`: the tests that start no process, in a minute; no Java, no download.
 
-ARGS go to pytest. Without them the tests run on all cores. `--installed` tests an installed kafkabuf: the folder that
-has tests/ and rigs/ must not have the package. Tests of the tree's own files, and of PySpark, are then left out.
+ARGS go to pytest. Without them the tests run on all cores, and those of tests/lengthy.txt are left out. `--installed`
+tests an installed kafkabuf: the folder that has tests/ and rigs/ must not have the package. Tests of the tree's own
+files, and of PySpark, are then left out.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def command(arguments: list[str]) -> list[str]:
     """The command that runs pytest."""
     installed = arguments[:1] == ["--installed"]
     arguments = arguments[installed:]
-    options = ["-q", "-m", MARKERS]
+    options = ["-q", "-m", MARKERS if arguments else f"{MARKERS} and not lengthy"]
     if not arguments:
         options += ["-n", str(workers()), "--dist", "loadfile", "--no-loadscope-reorder"]
         options += [f"--ignore=tests/{folder}" for folder in OTHER_FOLDERS]

@@ -6,6 +6,7 @@ The time of a test includes its fixtures. So the first test that needs a server 
 from __future__ import annotations
 
 import argparse
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -30,7 +31,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.slowest", description=__doc__)
     parser.add_argument("reports", type=Path, nargs="+")
     parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--over", type=float, help="print only the names of the tests that take more seconds, sorted")
     arguments = parser.parse_args()
+    if arguments.over is not None:
+        everything = slowest(arguments.reports, sys.maxsize)
+        print("\n".join(sorted(name for name, seconds, _ in everything if seconds > arguments.over)))
+        return
     print("| seconds | runs | test |\n|---:|---:|---|")
     for name, seconds, runs in slowest(arguments.reports, arguments.count):
         print(f"| {seconds:.1f} | {runs} | `{name}` |")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.conftest import LENGTHY
 from tools.slowest import slowest
+
+ROOT = Path(__file__).parents[2]
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.broker.test_log" name="test_append[1]" time="1.5"/>
@@ -20,3 +23,9 @@ def test_parameters_and_reports_are_added_up_and_the_slowest_test_is_first(tmp_p
     append, read = "tests/broker/test_log.py::test_append", "tests/broker/test_log.py::test_read"
     assert slowest(reports, 5) == [(append, 8.0, 4), (read, 1.5, 2)]
     assert slowest(reports, 1) == [(append, 8.0, 4)]
+
+
+def test_every_lengthy_test_exists() -> None:
+    for name in LENGTHY:
+        path, _, function = name.partition("::")
+        assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8"), name
