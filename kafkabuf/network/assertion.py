@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError
 from kafkabuf.extras import install
+from kafkabuf.network import pem
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -170,10 +171,11 @@ class _Signer:
         secret = self._config.sasl_oauthbearer_assertion_private_key_passphrase
         content = _content(f"{_PREFIX}.private.key.file", path)
         try:
+            key = pem.private_keys(content.decode(errors="replace"))[0].text
             # Java ignores a passphrase for a key that is not encrypted; the library refuses it.
-            encrypted = b"ENCRYPTED" in content
+            encrypted = "ENCRYPTED" in key
             password = secret.get_secret_value().encode() if secret is not None and encrypted else None
-            return load_pem_private_key(content, password)  # type: ignore[return-value]
+            return load_pem_private_key(key.encode(), password)  # type: ignore[return-value]
         except TypeError:
             raise ConfigError(f"{name} is encrypted: set {_PREFIX}.private.key.passphrase") from None
         except (ValueError, UnsupportedAlgorithm):

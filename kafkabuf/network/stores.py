@@ -36,8 +36,8 @@ class Store(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name}.location ({self.location})"
 
-    def content(self) -> bytes | None:
-        """The bytes of a JKS or PKCS12 file; None for PEM, which has no password. Raises ConfigError."""
+    def content(self) -> bytes | str:
+        """The bytes of a JKS or PKCS12 file, or the text of any other, which has no password. Raises ConfigError."""
         try:
             with open(self.location, "rb") as file:
                 content = file.read()
@@ -52,20 +52,20 @@ class Store(NamedTuple):
             raise self.error(
                 f"is no JKS or PKCS12 store, and PEM has no password: leave out {self.name}.password{hint}"
             )
-        return None
+        return content.decode(errors="replace")  # comments may have any encoding
 
     def error(self, text: str) -> ConfigError:
         return ConfigError(f"{self} {text}")
 
 
-def trusted_certificates(store: Store) -> bytes | None:
-    """All certificates of a JKS or PKCS12 file, in DER; None for a PEM file. Raises ConfigError.
+def trusted_certificates(store: Store) -> bytes | str:
+    """All certificates of a JKS or PKCS12 file, in DER, or the text of a PEM file. Raises ConfigError.
 
     Of the certificates that belong to a private key Java trusts the first only.
     """
     content = store.content()
-    if content is None:
-        return None
+    if isinstance(content, str):
+        return content
     if content.startswith(jks.MAGIC):
         entries = _jks(store, content)
         found = [*entries.trusted.values(), *(entry.chain[0] for entry in entries.keys.values() if entry.chain)]
@@ -87,7 +87,7 @@ def trusted_certificates(store: Store) -> bytes | None:
 def key_with_chain(store: Store) -> str | None:
     """The private key of a JKS or PKCS12 file and its certificates as PEM; None for a PEM file. Raises ConfigError."""
     content = store.content()
-    if content is None:
+    if isinstance(content, str):
         return None
     key, chain = _from_jks(store, content) if content.startswith(jks.MAGIC) else _from_pkcs12(store, content)
     if not chain:

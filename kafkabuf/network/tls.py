@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import ssl
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError, printable
+from kafkabuf.network import pem
 from kafkabuf.network.stores import Store, key_with_chain, trusted_certificates
 
 if TYPE_CHECKING:
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 SUITES_OF_1_3 = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
-
-
-_PEM = re.compile(r"\s*(-----BEGIN [A-Z0-9 ]+-----)([A-Za-z0-9+/=\s]+)(-----END [A-Z0-9 ]+-----)\s*")
 
 
 class TlsConfig(Protocol):
@@ -76,17 +73,31 @@ def trust(
         return
     if location is not None and certificates is not None:
         raise ConfigError("ssl.truststore.location and ssl.truststore.certificates are both set: set only one of them")
-    name, found = "ssl.truststore.certificates", None
+    name = "ssl.truststore.certificates"
+    found: bytes | str = certificates or ""
     if location is not None:
         store = Store("ssl.truststore", location, password)
         name, found = str(store), trusted_certificates(store)
     try:
-        # The file of a PEM store may have text around its certificates, which OpenSSL skips in files only.
-        context.load_verify_locations(cafile=None if found else location, cadata=found or _in_lines(certificates))
+        load_certificates(context, found)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: {_not_pem(error, location)}") from None
     # Every certificate in the store is trusted, as in Java: also that of a CA that another CA signed.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def load_certificates(context: ssl.SSLContext, found: bytes | str) -> None:
+    """Load certificates in DER, or each certificate of PEM text. Raises OSError and ValueError."""
+    if isinstance(found, bytes):
+        context.load_verify_locations(cadata=found)
+        return
+    blocks = pem.certificates(found)
+    text = "".join(block.text for block in blocks)
+    if any(block.label == "TRUSTED CERTIFICATE" for block in blocks):  # OpenSSL reads this kind from files only
+        with ExitStack() as opened:
+            context.load_verify_locations(_in_memory("the trust store", text.encode(), opened))
+    else:
+        context.load_verify_locations(cadata=text)
 
 
 def wrap(context: ssl.SSLContext, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, host: str) -> ssl.SSLObject:
@@ -157,20 +168,19 @@ def _load_key(context: ssl.SSLContext, config: TlsConfig) -> None:
         else:
             _load_text(context, str(store), text, config)
     elif key is not None and chain is not None:
-        text = f"{_in_lines(key.get_secret_value())}\n{_in_lines(chain.get_secret_value())}\n"
+        text = _text_of("ssl.keystore.key", key, pem.private_keys)
+        text += _text_of("ssl.keystore.certificate.chain", chain, pem.certificates)
         _load_text(context, "ssl.keystore.key with ssl.keystore.certificate.chain", text, config)
     elif key is not None or chain is not None:
         raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain: both are needed, or neither")
 
 
-def _in_lines(pem: str | None) -> str | None:
-    """PEM text with the lines that OpenSSL needs. Java takes blanks for line ends, as a properties file has them."""
-
-    def lines(found: re.Match[str]) -> str:
-        content = "".join(found[2].split())
-        return "\n".join((found[1], *(content[at : at + 64] for at in range(0, len(content), 64)), found[3], ""))
-
-    return None if pem is None else _PEM.sub(lines, pem)
+def _text_of(name: str, value: SecretStr, wanted: Callable[[str], list[pem.Block]]) -> str:
+    """The blocks of one kind in a setting. Other text beside them may be the rest of a file with key and chain."""
+    try:
+        return "".join(block.text for block in wanted(value.get_secret_value()))
+    except ValueError as error:
+        raise ConfigError(f"{name}: {_not_pem(error, None)}") from None
 
 
 def _load_text(context: ssl.SSLContext, name: str, text: str, config: TlsConfig) -> None:

@@ -27,24 +27,24 @@ class Authority:
         self._folder = folder
         self._name = name
         self.key, self.certificate = folder / f"{name}.key", folder / f"{name}.pem"
-        _openssl("genpkey", "-algorithm", *CURVE, "-out", self.key)
+        openssl("genpkey", "-algorithm", *CURVE, "-out", self.key)
         extensions = "-addext", "keyUsage=critical,keyCertSign,cRLSign"  # beside those of every CA
         subject = "-subj", f"/CN={name}", "-days", "30"
-        _openssl("req", "-x509", "-key", self.key, *subject, *extensions, "-out", self.certificate)
+        openssl("req", "-x509", "-key", self.key, *subject, *extensions, "-out", self.certificate)
 
     def issue(self, name: str, *alternatives: str, expired: bool = False, password: str | None = None) -> Identity:
         """A certificate with subjectAltNames such as `DNS:host` or `IP:address`. A `password` encrypts its key."""
         key, request = self._folder / f"{name}.key", self._folder / f"{name}.csr"
         certificate, extensions = self._folder / f"{name}.pem", self._folder / f"{name}.ext"
-        _openssl("genpkey", "-algorithm", *CURVE, "-out", key)
-        _openssl("req", "-new", "-key", key, "-subj", f"/CN={name}", "-out", request)
+        openssl("genpkey", "-algorithm", *CURVE, "-out", key)
+        openssl("req", "-new", "-key", key, "-subj", f"/CN={name}", "-out", request)
         names = f"subjectAltName={','.join(alternatives)}\n" if alternatives else ""
         extensions.write_text(f"{EXTENSIONS}{names}")
         signer = "-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial"
         validity = _of_the_past() if expired else ("-days", "30")
-        _openssl("x509", "-req", "-in", request, *signer, *validity, "-extfile", extensions, "-out", certificate)
+        openssl("x509", "-req", "-in", request, *signer, *validity, "-extfile", extensions, "-out", certificate)
         if password is not None:
-            _openssl("pkey", "-in", key, "-aes256", "-passout", f"pass:{password}", "-out", f"{key}.encrypted")
+            openssl("pkey", "-in", key, "-aes256", "-passout", f"pass:{password}", "-out", f"{key}.encrypted")
             key = Path(f"{key}.encrypted")
         store = self._folder / f"{name}-store.pem"
         store.write_text(key.read_text() + certificate.read_text())
@@ -58,6 +58,6 @@ def _of_the_past() -> tuple[str, ...]:
     return dates if "-not_after" in usage else ("-days", "-1")
 
 
-def _openssl(*arguments: str | Path) -> None:
+def openssl(*arguments: str | Path) -> None:
     done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

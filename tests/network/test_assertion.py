@@ -134,6 +134,19 @@ def test_key_is_read_in_each_pem_format(endpoint: Endpoint, keys: dict[str, Path
     assert verified(sent["assertion"], keys["rsa"]).claims["exp"] == NOW + 300
 
 
+@pytest.mark.parametrize("key", ["rsa", "rsa-encrypted"])
+def test_key_is_read_with_text_around_it(endpoint: Endpoint, keys: dict[str, Path], tmp_path: Path, key: str) -> None:
+    file = tmp_path / "key.pem"
+    file.write_text("\ufeff# ENCRYPTED or not, für uns\nBag Attributes\n    x: y\n" + keys[key].read_text() + "# end")
+    sent = form(
+        endpoint,
+        sasl_oauthbearer_jwt_retriever_class=JWT_BEARER,
+        sasl_oauthbearer_assertion_private_key_file=file,
+        sasl_oauthbearer_assertion_private_key_passphrase=PASSPHRASE,
+    )
+    assert verified(sent["assertion"], keys["rsa"]).claims["exp"] == NOW + 300
+
+
 def test_template_adds_headers_and_claims_but_sets_no_times(
     endpoint: Endpoint, keys: dict[str, Path], tmp_path: Path
 ) -> None:

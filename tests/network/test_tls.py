@@ -170,7 +170,11 @@ def test_bad_setting_is_refused_when_the_context_is_made(settings: dict[str, str
 
 def test_key_that_no_pipe_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    settings = {"ssl_keystore_key": "sentinel" * 200_000, "ssl_keystore_certificate_chain": "nonsense"}
+    key, chain = (
+        f"-----BEGIN {label}-----\n{text}\n-----END {label}-----\n"
+        for label, text in (("PRIVATE KEY", "sentinel" * 200_000), ("CERTIFICATE", "nonsense"))
+    )
+    settings = {"ssl_keystore_key": key, "ssl_keystore_certificate_chain": chain}
     with pytest.raises(ConfigError, match=r"more than a pipe .* name the file in ssl\.keystore\.location") as caught:
         tls.client_context(config_for(security_protocol="SSL", **settings))
     assert "sentinel" not in str(caught.value)

@@ -20,7 +20,7 @@ from kafkabuf.config.schema_registry import Address
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError, printable
 from kafkabuf.formats.registry.closing import Closing
-from kafkabuf.network import http_proxy
+from kafkabuf.network import http_proxy, tls
 from kafkabuf.network.background import BackgroundCall
 
 LARGEST_BODY = 4 * 1024 * 1024  # a registry keeps a schema in one record; a larger JSON takes seconds to read
@@ -193,10 +193,13 @@ def tls_context(settings: HttpSettings) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if settings.ssl_ca_location is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        folder = os.path.isdir(settings.ssl_ca_location)
         try:
-            context.load_verify_locations(**{"capath" if folder else "cafile": settings.ssl_ca_location})
-        except OSError as error:
+            if os.path.isdir(settings.ssl_ca_location):
+                context.load_verify_locations(capath=settings.ssl_ca_location)
+            else:
+                with open(settings.ssl_ca_location, encoding="utf-8", errors="replace") as file:
+                    tls.load_certificates(context, file.read())
+        except (OSError, ValueError) as error:
             raise _unreadable("ssl.ca.location", settings.ssl_ca_location, error) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if settings.ssl_certificate_location is not None:
@@ -218,8 +221,8 @@ def _load_key(context: ssl.SSLContext, settings: HttpSettings, certificate: str)
         raise _unreadable("ssl.certificate.location, ssl.key.location, ssl.key.password", file, error) from None
 
 
-def _unreadable(names: str, file: str, error: OSError) -> ConfigError:
-    reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
+def _unreadable(names: str, file: str, error: OSError | ValueError) -> ConfigError:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
     return ConfigError(f"{names}: {file} is not readable as PEM ({reason})")
 
 
