@@ -65,7 +65,7 @@ def tunnel(proxy: Address, host: str, port: int, seconds: float) -> socket.socke
         status = _status(sock, deadline)
         if status is None or not 200 <= status < 300:
             reason = "something that is not HTTP" if status is None else f"status {status}"
-            advice = ": give it user and password in the variable, http://user:password@host" if status == 407 else ""
+            advice = ": give it user and password in its URL, http://user:password@host" if status == 407 else ""
             raise NetworkError(
                 f"the proxy {proxy.host}:{proxy.port} answered CONNECT {name}:{port} with {reason}{advice}"
             )

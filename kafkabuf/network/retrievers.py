@@ -6,7 +6,6 @@ assertion (KIP-1258, Kafka 4.3), which comes first where both are set.
 
 from __future__ import annotations
 
-import base64
 import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +14,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError
 from kafkabuf.java_names import DEFAULT_RETRIEVER, FILE_RETRIEVER, JWT_BEARER_RETRIEVER
 from kafkabuf.network import assertion
+from kafkabuf.network.http_request import basic
 from kafkabuf.network.token_endpoint import EndpointConfig, Grant, TokenEndpoint
 
 if TYPE_CHECKING:
@@ -121,5 +121,5 @@ def _client(config: RetrieverConfig, options: Mapping[str, str], clock: Clock) -
         raise ConfigError(_NEEDED)
     if config.sasl_oauthbearer_header_urlencode:
         client_id, password = urllib.parse.quote_plus(client_id), urllib.parse.quote_plus(password)
-    headers = {"Authorization": "Basic " + base64.b64encode(f"{client_id}:{password}".encode()).decode()}
+    headers = {"Authorization": basic(f"{client_id}:{password}")}
     return lambda: (form, headers)

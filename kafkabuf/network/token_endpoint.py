@@ -1,16 +1,14 @@
-"""An OAuth token endpoint (RFC 6749, 3.2) over https, asked in a form that an attacker cannot redirect.
+"""An OAuth token endpoint (RFC 6749, 3.2) over https.
 
-It uses no other scheme and no redirect. A proxy of the environment carries TLS and sees no secret. The response's body
-and its time are bounded. No error shows the secret or the token.
+It uses no other scheme. A proxy of the environment carries TLS and sees no secret. http_request.py bounds the response,
+and follows no redirect. No error shows the secret or the token.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import math
 import re
-import socket
 import ssl
 import time
 import urllib.parse
@@ -19,12 +17,19 @@ from typing import Any, Protocol
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.clock import Clock
-from kafkabuf.errors import ConfigError, NetworkError, SaslAuthenticationError, printable
-from kafkabuf.network import http_proxy, tls
+from kafkabuf.config.schema_registry import Address
+from kafkabuf.errors import ConfigError, NetworkError, SaslAuthenticationError, SslAuthenticationError
+from kafkabuf.network import http_proxy, http_request, tls
+from kafkabuf.network.http_request import Advice, Request, Transport
 
 LARGEST_BODY = 1024 * 1024
 DEFAULT_TIMEOUT = 10.0
 
+_ADVICE = Advice(
+    "name the CA that signed its certificate in ssl.truststore.location of sasl.jaas.config",
+    "the client shows a token endpoint no certificate",
+    "see sasl.login.read.timeout.ms",
+)
 _ERROR_CODE = re.compile(r"[a-z_]{1,60}")
 
 # Makes the fields of a request's form, and further headers. Each request calls it, so that no assertion is sent twice.
@@ -47,23 +52,6 @@ class EndpointConfig(Protocol):
     def sasl_login_retry_backoff_max_ms(self) -> int: ...
 
 
-class _DeadlineSocket(ssl.SSLSocket):
-    """All reads together end at `deadline`: a response that arrives in small pieces must not take longer."""
-
-    deadline: float | None = None  # of time.monotonic(); None: each read has the socket's own time-out
-
-    def recv_into(self, *args: Any, **kwargs: Any) -> int:
-        try:
-            if self.deadline is not None:
-                left = self.deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError
-                self.settimeout(left)
-            return super().recv_into(*args, **kwargs)
-        except TimeoutError:
-            raise TimeoutError("the response was not complete within sasl.login.read.timeout.ms") from None
-
-
 class TokenEndpoint:
     """The endpoint that issues tokens. Raises ConfigError for a URL that is not https, or for a proxy of no use.
 
@@ -82,16 +70,15 @@ class TokenEndpoint:
         random: Callable[[], float],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._host, self._port, self._path = _parts(url)
-        self._proxy = http_proxy.of_environment("https", self._host)
+        self._address, self._path = _parts(url)
+        self._name = f"token endpoint {self._address.host}"
         self._grant = grant
-        self._context = ssl.create_default_context() if trusted is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if trusted is not None:
-            tls.trust(self._context, trusted, password=trusted_password)
-        self._context.sslsocket_class = _DeadlineSocket
-        self._connect_timeout = _seconds(config.sasl_login_connect_timeout_ms)
-        self._read_timeout = _seconds(config.sasl_login_read_timeout_ms)
+        connect, read = _seconds(config.sasl_login_connect_timeout_ms), _seconds(config.sasl_login_read_timeout_ms)
+        proxy = http_proxy.of_environment("https", self._address.host)
+        context = _context(trusted, trusted_password)
+        self._transport = Transport(
+            context, proxy, connect, read, read, LARGEST_BODY, _ADVICE, "kafkabuf-token-endpoint"
+        )
         longest = config.sasl_login_retry_backoff_max_ms
         self._backoff = ExponentialBackoff(config.sasl_login_retry_backoff_ms, longest, random)
         self._patience = longest / 1000  # bounds all waits together, as in Java
@@ -118,39 +105,20 @@ class TokenEndpoint:
 
     def _request_token(self) -> tuple[str, float | None]:
         form, more_headers = self._grant()
-        connection = http.client.HTTPSConnection(self._host, self._port, context=self._context)
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        body = urllib.parse.urlencode(form).encode()
+        request = Request(self._address, "POST", self._path, headers | dict(more_headers), body, self._name)
+        # The lookup of the host's name has no time-out of its own.
+        seconds = self._transport.connect_timeout + self._transport.response_timeout
         try:
-            connection.sock = sock = self._connected()
-            sock.settimeout(self._read_timeout)
-            sock.deadline = time.monotonic() + self._read_timeout
-            headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-            connection.request("POST", self._path, urllib.parse.urlencode(form), headers | dict(more_headers))
-            with connection.getresponse() as response:
-                body = response.read(LARGEST_BODY + 1)
-        except ssl.SSLCertVerificationError as error:
-            raise self._refused(f"is not trusted: {error.verify_message}") from None
-        except (OSError, http.client.HTTPException) as error:
-            text = printable(f"{type(error).__name__}: {error}")
-            raise NetworkError(f"token endpoint {self._host}: {text}") from None
-        finally:
-            connection.close()
-        return self._token_in(response.status, body)
-
-    def _connected(self) -> _DeadlineSocket:
-        plain = (
-            socket.create_connection((self._host, self._port), self._connect_timeout)
-            if self._proxy is None
-            else http_proxy.tunnel(self._proxy, self._host, self._port, self._connect_timeout)
-        )
-        plain.settimeout(self._connect_timeout)  # of the whole handshake
-        with plain:  # wrap_socket detaches it
-            sock = self._context.wrap_socket(plain, server_hostname=self._host)
-        assert isinstance(sock, _DeadlineSocket)
-        return sock
+            response = http_request.send(request, self._transport, seconds)
+        except SslAuthenticationError as error:
+            raise SaslAuthenticationError(str(error)) from None
+        return self._token_in(response.status, response.body)
 
     def _token_in(self, status: int, body: bytes) -> tuple[str, float | None]:
         if is_retriable(status):
-            raise NetworkError(f"token endpoint {self._host} answered with status {status}")
+            raise NetworkError(f"{self._name} answered with status {status}")
         if status not in (200, 201):
             raise self._refused(
                 f"answered with status {status}{_reason_in(body)} (redirects are not followed); check the credentials"
@@ -167,15 +135,23 @@ class TokenEndpoint:
         return str(token), None if lifetime is None else self._clock.time_ms() / 1000 + lifetime
 
     def _refused(self, what: str) -> SaslAuthenticationError:
-        return SaslAuthenticationError(f"token endpoint {self._host} {what}")
+        return SaslAuthenticationError(f"{self._name} {what}")
+
+
+def _context(trusted: str | None, password: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context() if trusted is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if trusted is not None:
+        tls.trust(context, trusted, password=password)
+    return context
 
 
 def _seconds(milliseconds: int | None) -> float:
     return DEFAULT_TIMEOUT if milliseconds is None else milliseconds / 1000
 
 
-def _parts(url: str) -> tuple[str, int, str]:
-    """Host, port, and path with query. Raises ConfigError, whose text does not show the URL."""
+def _parts(url: str) -> tuple[Address, str]:
+    """The host, and path with query. Raises ConfigError, whose text does not show the URL."""
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port or 443
@@ -186,7 +162,8 @@ def _parts(url: str) -> tuple[str, int, str]:
             "sasl.oauthbearer.token.endpoint.url must be https://host[:port]/path without a user name, because the "
             "client sends a secret there, or file:///path of a file with a JWT"
         )
-    return parts.hostname, port, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Address("https", parts.hostname, port, "", None), path
 
 
 def _lifetime(value: Any) -> float | None:

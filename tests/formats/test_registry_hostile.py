@@ -33,8 +33,8 @@ from kafkabuf.errors import (
 )
 from kafkabuf.formats import Avro, Protobuf
 from kafkabuf.formats.registry import SchemaRegistry, confluent_bounds, confluent_client
-from kafkabuf.formats.registry.http_request import LARGEST_BODY
 from kafkabuf.formats.registry.resolving import resolve_format
+from kafkabuf.formats.registry.transport import LARGEST_BODY
 from tests.formats.registry_support import RECORD, FakeRegistry, connect, running
 
 pytest_plugins = ["tests.formats.registry_fixtures"]
@@ -236,7 +236,7 @@ def test_secret_of_the_environments_proxy_is_struck(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(f"{scheme}_proxy", fake.url.replace("//", "//me:s3cret%2FWord@"))
     registry = connect(fake, client, **{"schema.registry.url": f"{scheme}://registry.invalid:1", "max.retries": 0})
-    with pytest.raises(KafkaError, match=r"407.*bad \*+ \*+|bad \*+ \*+.*407") as caught:
+    with pytest.raises(KafkaError, match=r"407.*bad \*+ \*+|bad \*+ \*+.*407|CONNECT .* with status 407") as caught:
         registry.resolve(RECORD, subject="s")
     assert "s3cret" not in repr(caught.value.__context__)
     assert len(fake.seen) == 1

@@ -11,10 +11,9 @@ import pytest
 from kafkabuf import ProducerConfig
 from kafkabuf.compat import confluent_settings
 from kafkabuf.errors import ConfigError
-from kafkabuf.formats.registry import http_request
+from kafkabuf.formats.registry import transport
 from kafkabuf.formats.registry.settings import RegistrySettings
 from kafkabuf.network import pem, tls
-from kafkabuf.spark.options import SinkOptions
 from tests.network.certificates import Authority, openssl
 
 Arrange = Callable[[list[str]], str]
@@ -108,7 +107,7 @@ def trusted_from_file(text: str, folder: Path) -> ssl.SSLContext:
 
 def trusted_by_the_registry(text: str, folder: Path) -> ssl.SSLContext:
     url = {"schema.registry.url": "https://localhost:8081"}
-    return http_request.tls_context(RegistrySettings(url | {"ssl.ca.location": str(saved(text, folder))}))
+    return transport.tls_context(RegistrySettings(url | {"ssl.ca.location": str(saved(text, folder))}))
 
 
 def trusted_by_confluents_name(text: str, folder: Path) -> ssl.SSLContext:
@@ -117,6 +116,9 @@ def trusted_by_confluents_name(text: str, folder: Path) -> ssl.SSLContext:
 
 
 def trusted_by_spark(text: str, folder: Path) -> ssl.SSLContext:
+    pytest.importorskip("pyspark")
+    from kafkabuf.spark.options import SinkOptions
+
     given = {"kafka.bootstrap.servers": "localhost:9092", "kafka.ssl.truststore.certificates": text, "topic": "t"}
     return tls.client_context(ProducerConfig(dict(SinkOptions.parse(given).producer)))
 

@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 from kafkabuf.config.schema_registry import Address
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, printable
 from kafkabuf.extras import needs
-from kafkabuf.formats.registry import http_request, rest_client
+from kafkabuf.formats.registry import rest_client, transport
 from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.confluent_bounds import Bounds, session_of
 from kafkabuf.formats.registry.schemas import Registered, Schema, registered_in, schema_in
 from kafkabuf.formats.registry.settings import RegistrySettings
+from kafkabuf.network import http_request
 
 T = TypeVar("T")
 
@@ -89,7 +90,7 @@ class ConfluentSession:
     def _call(self, ask: Callable[[Any], T]) -> T:
         with needs(_EXTRA, "the Schema Registry through confluent-kafka"):
             from confluent_kafka.schema_registry import SchemaRegistryClient
-        http_request.tls_context(self._settings)  # its errors name the setting, and it asks for no password
+        transport.tls_context(self._settings)  # its errors name the setting, and it asks for no password
         name, seconds = str(self._address), self._seconds
         bounds = Bounds(name)
 
@@ -107,7 +108,7 @@ class ConfluentSession:
                     explained = _explained(error, name)
             raise explained  # outside the except: the error above may show credentials, and must not be its context
 
-        return http_request.within(seconds, call, bounds.end, name, self._closing)
+        return http_request.within(seconds, call, bounds.end, name, transport.THREAD, self._closing)
 
     def _conf(self, seconds: float) -> dict[str, Any]:
         settings = self._settings
@@ -158,7 +159,7 @@ def _explained(error: Exception, name: str) -> KafkaError:
     if type(error).__module__.partition(".")[0] in ("httpx", "httpx2"):
         root = _os_error(error)
         if root is not None:
-            return http_request.explained(root, name)
+            return http_request.explained(root, name, transport.ADVICE)
         return NetworkError(f"{name}: {printable(f'{type(error).__name__}: {error}')}")
     return rest_client.unusable(name, "is not that of a Schema Registry")
 

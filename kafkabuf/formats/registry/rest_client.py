@@ -9,11 +9,12 @@ from urllib.parse import quote
 
 from kafkabuf.config.schema_registry import Address
 from kafkabuf.errors import SchemaRegistryError, printable
-from kafkabuf.formats.registry import http_request
+from kafkabuf.formats.registry import transport
 from kafkabuf.formats.registry.closing import Closing
-from kafkabuf.formats.registry.http_request import LARGEST_BODY, Request, Response
 from kafkabuf.formats.registry.schemas import Registered, Schema, registered_in, schema_in
 from kafkabuf.formats.registry.settings import RegistrySettings
+from kafkabuf.formats.registry.transport import LARGEST_BODY
+from kafkabuf.network.http_request import Response, basic
 from kafkabuf.version import __version__
 
 RETRIABLE_STATUSES = {408, 429, 500, 502, 503, 504}
@@ -55,7 +56,7 @@ class RestSession:
         self._headers = {"Accept": _ACCEPT, "User-Agent": f"kafkabuf/{__version__}"}
         user = settings.user(address)
         if user is not None:
-            self._headers["Authorization"] = http_request.basic(user.get_secret_value())
+            self._headers["Authorization"] = basic(user.get_secret_value())
         elif token is not None:
             self._headers |= _bearer(token, settings)
 
@@ -82,8 +83,10 @@ class RestSession:
         headers, data = self._headers, None
         if body is not None:
             headers, data = headers | {"Content-Type": _CONTENT}, json.dumps(body).encode()
-        request = Request(self._address, "GET" if body is None else "POST", path, headers, data)
-        response = http_request.send(request, self._settings, self._seconds, self._closing)
+        method = "GET" if body is None else "POST"
+        response = transport.send(
+            self._address, method, path, headers, data, self._settings, self._seconds, self._closing
+        )
         name = str(self._address)
         if not 200 <= response.status < 300:
             raise _refusal(name, response)

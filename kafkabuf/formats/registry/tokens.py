@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 from kafkabuf.clock import Clock
 from kafkabuf.config.schema_registry import parse_url
 from kafkabuf.errors import AuthenticationError, NetworkError
-from kafkabuf.formats.registry import http_request
+from kafkabuf.formats.registry import transport
 from kafkabuf.formats.registry.closing import Closing
-from kafkabuf.formats.registry.http_request import Request
 from kafkabuf.formats.registry.settings import TOKEN, RegistrySettings
+from kafkabuf.network.http_request import basic
 from kafkabuf.network.token_endpoint import is_retriable
 
 _REFRESH_AFTER = 0.8  # of a token's lifetime
@@ -65,17 +65,18 @@ class TokenSource:
         assert secret is not None  # the settings are checked
         scope = {"scope": settings.bearer_auth_scope} if settings.bearer_auth_scope else {}
         headers = {
-            "Authorization": http_request.basic(f"{settings.bearer_auth_client_id}:{secret.get_secret_value()}"),
+            "Authorization": basic(f"{settings.bearer_auth_client_id}:{secret.get_secret_value()}"),
             "Content-Type": "application/x-www-form-urlencoded",
             "Accept": "application/json",
         }
         body = urlencode({"grant_type": "client_credentials"} | scope).encode()
-        response = http_request.send(Request(address, "POST", "", headers, body), settings, seconds, self._closing)
+        response = transport.send(address, "POST", "", headers, body, settings, seconds, self._closing)
         name = f"token endpoint {address}"
         if is_retriable(response.status):
             raise NetworkError(f"{name}: status {response.status}")
         if response.status != 200:
-            raise AuthenticationError(f"{name}: status {response.status}; check the credentials")
+            redirects = " (redirects are not followed)" if 300 <= response.status < 400 else ""
+            raise AuthenticationError(f"{name}: status {response.status}{redirects}; check the credentials")
         granted = _granted(response.body)
         if granted is None:
             raise AuthenticationError(f"{name}: the response is not JSON with an access_token")
