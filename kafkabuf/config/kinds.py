@@ -12,12 +12,13 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kafkabuf.config.secret import SecretStr
+from kafkabuf.config.secret import SecretStr, Url
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 _WHOLE = re.compile(r"([+-]?\d+(?:_\d+)*)(?:\.0+)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_END_OF_HOST = re.compile(r"[/?#\\]")
 
 
 class Setting(NamedTuple):
@@ -29,6 +30,8 @@ class Setting(NamedTuple):
     description: str
     type: str
     valid: str = ""
+    shown: bool = True
+    """Whether an error may show a wrong value. A secret, or a URL with a password in it, appears nowhere."""
 
 
 def dotted(field: str) -> str:
@@ -36,9 +39,17 @@ def dotted(field: str) -> str:
     return field.replace("_", ".")
 
 
-def special(check: Callable[[Any], Any], default: Any, description: str, type: str = "object", valid: str = "") -> Any:
+def special(
+    check: Callable[[Any], Any],
+    default: Any,
+    description: str,
+    type: str = "object",
+    valid: str = "",
+    *,
+    shown: bool = True,
+) -> Any:
     """A setting with a check of its own."""
-    return Setting(check, default, description, type, valid)
+    return Setting(check, default, description, type, valid, shown)
 
 
 def integer(
@@ -99,11 +110,34 @@ def text(default: str | None, description: str, shortest: int = 0, longest: int 
         if default is None and (value is None or (shortest == 0 and _is_blank(value))):
             return None
         found = _text(value)
-        if longest is not None and (not shortest <= len(found) <= longest or _SURROGATE.search(found)):
-            raise ValueError(f"expected Unicode text of {shortest} to {longest} characters")
+        if longest is not None and not shortest <= len(found) <= longest:
+            raise ValueError(f"expected text of {shortest} to {longest} characters")
         return found
 
     return Setting(check, default, description, "string")
+
+
+def path(description: str) -> Any:
+    """The path of a file; without it, None. Python gives a name that is no UTF-8 with halves of surrogate pairs."""
+
+    def check(value: Any) -> str | None:
+        return None if value is None or _is_blank(value) else _any_text(value)
+
+    return Setting(check, None, description, "string")
+
+
+def url(description: str) -> Any:
+    """A URL; without it, None. It has no user and password: it appears in logs, errors and `repr`."""
+
+    def check(value: Any) -> Url | None:
+        if value is None or _is_blank(value):
+            return None
+        found = _text(value)
+        if "@" in _END_OF_HOST.split(found.partition("//")[2] or found, maxsplit=1)[0]:
+            raise ValueError("expected https://host[:port]/path without a user name and password in it")
+        return Url(found)
+
+    return Setting(check, None, description, "string", shown=False)
 
 
 def secret(description: str) -> Any:
@@ -116,7 +150,7 @@ def secret(description: str) -> Any:
         show = getattr(type(value), "get_secret_value", None)
         return SecretStr(_text(value if show is None else show(value)))
 
-    return Setting(check, None, description, "password")
+    return Setting(check, None, description, "password", shown=False)
 
 
 def words(default: tuple[str, ...] | None, description: str, *choices: str) -> Any:
@@ -171,7 +205,23 @@ def _is_blank(value: Any) -> bool:
     return isinstance(value, str | bytes | bytearray) and not value.strip()
 
 
+def has_surrogate(text: str) -> bool:
+    """Whether a text has half of a surrogate pair, which UTF-8 cannot encode.
+
+    Python makes these of bytes that are no UTF-8, in arguments, environment variables and names of files.
+    """
+    return _SURROGATE.search(text) is not None
+
+
 def _text(value: Any) -> str:
+    found = _any_text(value)
+    # At once: the error of the codec would have the whole text, a secret too, where the text is encoded.
+    if has_surrogate(found):
+        raise ValueError("expected text that UTF-8 can encode; this has bytes of another encoding")
+    return found
+
+
+def _any_text(value: Any) -> str:
     try:
         found = value.decode() if isinstance(value, bytes | bytearray) else value
     except UnicodeDecodeError:

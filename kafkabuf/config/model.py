@@ -136,6 +136,5 @@ def _unknown(name: str, fields: Iterable[str]) -> str:
 def _explain(name: str, error: ValueError, value: object) -> str:
     if isinstance(error, ConfigError):
         return str(error)
-    is_secret = ProducerConfig.model_fields[name].type == "password" or name in schema_registry.UNSHOWN_OF_PRODUCER
-    found = "" if is_secret else f", found {value!r}"
+    found = f", found {value!r}" if ProducerConfig.model_fields[name].shown else ""
     return f"{dotted(name)}: {error}{found}"

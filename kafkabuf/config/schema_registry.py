@@ -10,13 +10,25 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kafkabuf.config.kinds import INT32_MAX, Setting, choice, dotted, flag, integer, secret, special, split, text
+from kafkabuf.config.kinds import (
+    INT32_MAX,
+    Setting,
+    choice,
+    dotted,
+    flag,
+    has_surrogate,
+    integer,
+    path,
+    secret,
+    special,
+    split,
+    text,
+    url,
+)
 from kafkabuf.config.secret import SecretStr
 
 PREFIX = "schema_registry_"
 FRAMINGS = ("prefix", "header")
-# A value of these settings may contain a password: no error shows it.
-UNSHOWN = {"schema_registry_url", "proxy"}
 
 SubjectNameStrategy = str | Callable[[str, str, str | None], str]
 
@@ -63,10 +75,12 @@ def parse_url(url: str, *schemes: str) -> Address:
     from urllib.parse import unquote, urlsplit  # late: most producers have no registry
 
     try:
-        parts = urlsplit(url)
-        port = parts.port
+        parts = None if has_surrogate(url) else urlsplit(url)
+        port = None if parts is None else parts.port
     except ValueError:
-        raise ValueError("a URL cannot be read: check its host and port") from None
+        parts = None
+    if parts is None:  # outside the except: the error above shows the URL, and must not be the context
+        raise ValueError("a URL cannot be read: check its host and port")
     if parts.scheme not in schemes or not parts.hostname or parts.query or parts.fragment:
         raise ValueError(f"expected {' or '.join(f'{each}://host:port/path' for each in schemes)}, without a query")
     if not (parts.hostname + parts.path).isprintable() or " " in parts.hostname + parts.path:
@@ -111,7 +125,7 @@ class SchemaRegistryFields:
     """Every setting of a registry's client."""
 
     schema_registry_url: tuple[Address, ...] = special(
-        _urls, None, "URLs of the registry, between commas; http or https.", "list"
+        _urls, None, "URLs of the registry, between commas; http or https.", "list", shown=False
     )
 
     basic_auth_credentials_source: str | None = special(
@@ -135,20 +149,20 @@ class SchemaRegistryFields:
         "STATIC_TOKEN, OAUTHBEARER",
     )
     bearer_auth_token: SecretStr | None = secret("The token.")
-    bearer_auth_issuer_endpoint_url: str | None = text(None, "URL (https) from which to request tokens.")
+    bearer_auth_issuer_endpoint_url: str | None = url("URL (https) from which to request tokens.")
     bearer_auth_client_id: str | None = text(None, "Client id at the token endpoint.")
     bearer_auth_client_secret: SecretStr | None = secret("Client secret at the token endpoint.")
     bearer_auth_scope: str | None = text(None, "Scope of the requested token.")
     bearer_auth_logical_cluster: str | None = text(None, "Logical cluster of the registry (Confluent Cloud).")
     bearer_auth_identity_pool_id: str | None = text(None, "Identity pool (Confluent Cloud).")
 
-    ssl_ca_location: str | None = text(None, "PEM file, or folder, of trusted CAs. Without it, the system's CAs.")
-    ssl_certificate_location: str | None = text(None, "PEM file of the client's certificates, perhaps with its key.")
-    ssl_key_location: str | None = text(None, "PEM file of the client's private key.")
+    ssl_ca_location: str | None = path("PEM file, or folder, of trusted CAs. Without it, the system's CAs.")
+    ssl_certificate_location: str | None = path("PEM file of the client's certificates, perhaps with its key.")
+    ssl_key_location: str | None = path("PEM file of the client's private key.")
     ssl_key_password: SecretStr | None = secret("Password of the private key, if it is encrypted.")
 
     proxy: Address | None = special(
-        _proxy, None, "http://host:port of a proxy. Without it, the proxy of the environment.", "string"
+        _proxy, None, "http://host:port of a proxy. Without it, the proxy of the environment.", "string", shown=False
     )
     http_connect_timeout_ms: int = integer(60_000, "Time-out of one connection.", low=1)
     http_read_timeout_ms: int = integer(60_000, "Time-out of one read.", low=1)
@@ -211,6 +225,3 @@ def producer_fields() -> dict[str, Setting]:
         )
         for name, setting in FIELDS.items()
     }
-
-
-UNSHOWN_OF_PRODUCER = set(map(producer_field, UNSHOWN))

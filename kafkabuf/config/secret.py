@@ -1,4 +1,4 @@
-"""A secret of the settings: a password, a key, a certificate."""
+"""A secret of the settings: a password, a key, a certificate, the query of a URL."""
 
 from __future__ import annotations
 
@@ -28,3 +28,13 @@ class SecretStr:
 
     def __repr__(self) -> str:
         return f"SecretStr('{self}')"
+
+
+class Url(str):
+    """A URL whose query no `repr` shows."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        path, mark, _ = self.partition("?")
+        return repr(f"{path}{mark}{'**********' * bool(mark)}")

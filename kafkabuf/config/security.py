@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkabuf.config import values
-from kafkabuf.config.kinds import choice, flag, fraction, integer, long, secret, special, text, words
+from kafkabuf.config.kinds import choice, flag, fraction, integer, long, path, secret, special, text, url, words
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.java_names import CLIENT_HANDLERS, DEFAULT_RETRIEVER, IAM_LOGIN_HANDLER, LOGIN_HANDLERS, RETRIEVERS
 
@@ -29,8 +29,7 @@ class SecuritySettings:
     )
 
     ssl_truststore_type: str = _store_type("the trusted CAs")
-    ssl_truststore_location: str | None = text(
-        None,
+    ssl_truststore_location: str | None = path(
         "File of trusted CAs: PEM, JKS, or PKCS12 (needs `kafkabuf[pkcs12]`). Without it, the system's CAs.",
     )
     ssl_truststore_password: SecretStr | None = secret(
@@ -38,8 +37,7 @@ class SecuritySettings:
     )
     ssl_truststore_certificates: SecretStr | None = secret("The trusted CAs as PEM text, in lines or in one line.")
     ssl_keystore_type: str = _store_type("key and certificates")
-    ssl_keystore_location: str | None = text(
-        None,
+    ssl_keystore_location: str | None = path(
         "File of the client's private key and its certificates: PEM, JKS, or PKCS12 (needs "
         "`kafkabuf[pkcs12]`). Of several keys the client uses the first.",
     )
@@ -119,8 +117,7 @@ class SecuritySettings:
         "A callable in place of an endpoint (not in Java). It returns a token, or a tuple of the token, its expiry in "
         "seconds since the epoch or null, and perhaps a map of SASL extensions.",
     )
-    sasl_oauthbearer_token_endpoint_url: str | None = text(
-        None,
+    sasl_oauthbearer_token_endpoint_url: str | None = url(
         "URL (https) from which to request tokens, through the proxy of the environment (https_proxy, no_proxy); or "
         "file:///path of a file that has the token, a JWT.",
     )
@@ -135,11 +132,10 @@ class SecuritySettings:
     sasl_oauthbearer_scope: str | None = text(None, "Scope of the requested token.")
     sasl_oauthbearer_client_credentials_client_id: str | None = text(None, "Client id at the token endpoint.")
     sasl_oauthbearer_client_credentials_client_secret: SecretStr | None = secret("Client secret at the token endpoint.")
-    sasl_oauthbearer_assertion_file: str | None = text(
-        None, "File that has an assertion, a JWT, which then no other setting of assertions changes; read each time."
+    sasl_oauthbearer_assertion_file: str | None = path(
+        "File that has an assertion, a JWT, which then no other setting of assertions changes; read each time."
     )
-    sasl_oauthbearer_assertion_private_key_file: str | None = text(
-        None,
+    sasl_oauthbearer_assertion_private_key_file: str | None = path(
         "File with the private key (PEM) that signs assertions, in place of the client secret (KIP-1258, KIP-1139); "
         "needs `kafkabuf[oauth]`; read each time.",
     )
@@ -161,8 +157,7 @@ class SecuritySettings:
     sasl_oauthbearer_assertion_claim_jti_include: bool = flag(
         False, "Give each assertion a unique claim jti, by which an identity provider notices a repetition."
     )
-    sasl_oauthbearer_assertion_template_file: str | None = text(
-        None,
+    sasl_oauthbearer_assertion_template_file: str | None = path(
         'File with further headers and claims of assertions, as JSON: {"header": {"kid": "..."}, "payload": {}}; read '
         "each time.",
     )
@@ -173,8 +168,7 @@ class SecuritySettings:
     sasl_kerberos_service_name: str | None = text(
         None, "First part of the brokers' Kerberos principals, which most clusters call kafka; required with GSSAPI."
     )
-    sasl_kerberos_keytab: str | None = text(
-        None,
+    sasl_kerberos_keytab: str | None = path(
         "Keytab with the key of sasl.kerberos.principal (as in librdkafka; not in Java). The client logs in by itself. "
         "Without it, the user's ticket cache.",
     )

@@ -6,6 +6,7 @@ ValueError that says what is expected.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -51,12 +52,21 @@ PARTITIONERS = {
     "fnv1a_random": "fnv1a_random",
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
 }
+_HARMLESS = re.compile(r"[^@=;\"'\ud800-\udfff]*")
 _MAGIC: dict[str, str | int] = {"auto": "auto", "1": 1, "2": 2}
 JMX_REPORTER = "org.apache.kafka.common.metrics.JmxReporter"
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, `[v6]:port` or `PROTOCOL://host:port` as (host, port). Raises a ConfigError that names the entry."""
+    """`host:port`, `[v6]:port` or `PROTOCOL://host:port` as (host, port). Raises a ConfigError that names the entry.
+
+    It does not name one that may have a password, as a URL or a connection string of Azure has.
+    """
+    if not _HARMLESS.fullmatch(text.strip()):
+        raise ConfigError(
+            "bootstrap.servers: an entry is not host:port (port 1 to 65535); it is not shown, because a text with one "
+            "of the characters @ = ; and quotes may have a password in it"
+        )
     rest = text.strip().rpartition("://")[2]
     host, colon, port = rest.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -72,7 +82,9 @@ def addresses(value: object) -> tuple[tuple[str, int], ...]:
     elif isinstance(value, Iterable):
         entries = list(value)
     else:
-        raise ConfigError(f"bootstrap.servers: expected 'host:port,...' or a list of them, found {value!r}")
+        raise ConfigError(
+            f"bootstrap.servers: expected 'host:port,...' or a list of them, found {type(value).__name__}"
+        )
     if not entries:
         raise ConfigError("bootstrap.servers is empty: give at least one host:port of the cluster")
     return tuple(_pair(entry) if isinstance(entry, tuple) else parse_address(str(entry)) for entry in entries)
@@ -81,8 +93,9 @@ def addresses(value: object) -> tuple[tuple[str, int], ...]:
 def _pair(entry: tuple[Any, ...]) -> tuple[str, int]:
     host, port = entry if len(entry) == 2 else ("", None)
     number = whole(port)
-    if not isinstance(host, str) or not host or number is None or not 0 < number < 65536:
-        raise ConfigError(f"bootstrap.servers: {entry!r} is not a pair of host and port (port 1 to 65535)")
+    is_host = isinstance(host, str) and host and _HARMLESS.fullmatch(host)
+    if not is_host or number is None or not 0 < number < 65536:
+        raise ConfigError("bootstrap.servers: a tuple is not a pair of host and port (port 1 to 65535)")
     return host, number
 
 

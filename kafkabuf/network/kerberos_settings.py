@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kafkabuf.errors import ConfigError
+from kafkabuf.network.jaas import unsupported
 from kafkabuf.network.kerberos_login import LoginConfig, Source
 
 log = logging.getLogger("kafkabuf.network")
@@ -45,10 +46,7 @@ _OPTIONS = {"useKeyTab", "keyTab", "principal", "useTicketCache", "ticketCache",
 def credentials_source(config: KerberosConfig, options: Mapping[str, str]) -> Source:
     """The keytab or ticket cache that the settings or JAAS options name; else the library's default ticket cache."""
     if unknown := options.keys() - _OPTIONS - _WITHOUT_EFFECT:
-        raise ConfigError(
-            f"sasl.jaas.config: options not supported: {', '.join(sorted(unknown))}; allowed: "
-            f"{', '.join(sorted(_OPTIONS | _WITHOUT_EFFECT))}"
-        )
+        raise unsupported(unknown, _OPTIONS | _WITHOUT_EFFECT)
     if not options:
         source = Source(config.sasl_kerberos_principal, config.sasl_kerberos_keytab, None)
     elif config.sasl_kerberos_keytab or config.sasl_kerberos_principal:

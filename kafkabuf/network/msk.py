@@ -12,6 +12,7 @@ from typing import Any
 
 from kafkabuf.errors import ConfigError, SaslAuthenticationError
 from kafkabuf.extras import install
+from kafkabuf.network.jaas import unsupported
 
 MECHANISM = "AWS_MSK_IAM"
 _OPTIONS = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
@@ -27,9 +28,7 @@ def token_provider(
     The region is that of the brokers' names, else that of the environment. Raises ConfigError.
     """
     if unknown := options.keys() - set(_OPTIONS):
-        raise ConfigError(
-            f"sasl.jaas.config: options not supported: {', '.join(sorted(unknown))}; allowed: {', '.join(_OPTIONS)}"
-        )
+        raise unsupported(unknown, _OPTIONS)
     sign, region = _signer(options), _region(servers)
 
     def token() -> tuple[str, float | None]:

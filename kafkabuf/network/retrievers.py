@@ -15,6 +15,7 @@ from kafkabuf.errors import ConfigError
 from kafkabuf.java_names import DEFAULT_RETRIEVER, FILE_RETRIEVER, JWT_BEARER_RETRIEVER
 from kafkabuf.network import assertion
 from kafkabuf.network.http_request import basic
+from kafkabuf.network.jaas import unsupported
 from kafkabuf.network.token_endpoint import EndpointConfig, Grant, TokenEndpoint
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def check_options(options: Mapping[str, str]) -> None:
     """Raises ConfigError for a JAAS option other than clientId, clientSecret, scope, ssl.truststore.*, extension_*."""
     unknown = {name for name in options.keys() - _JAAS_OPTIONS if not name.startswith(_EXTENSION)}
     if unknown:
-        raise ConfigError(f"sasl.jaas.config: options not supported: {', '.join(sorted(unknown))}")
+        raise unsupported(unknown, {*_JAAS_OPTIONS, "extension_NAME"})
 
 
 def extensions_in(options: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError, SaslAuthenticationError
 from kafkabuf.java_names import IAM_MODULE, KERBEROS_MODULE, OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, unshaded
 from kafkabuf.network import msk, oauth
+from kafkabuf.network.jaas import unsupported
 from kafkabuf.network.scram import HASHES, Scram
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _is_token(options: Mapping[str, str]) -> bool:
     """Whether the JAAS text of a ScramLoginModule has a delegation token in place of user and password (KIP-48)."""
     text = options.get(TOKEN_OPTION, "false")
     if text.lower() not in ("true", "false"):
-        raise ConfigError(f"sasl.jaas.config: {TOKEN_OPTION} must be true or false, found {text!r}")
+        raise ConfigError(f"sasl.jaas.config: {TOKEN_OPTION} must be true or false")
     return text.lower() == "true"
 
 
@@ -122,7 +123,7 @@ def _credentials(config: SaslConfig, options: Mapping[str, str]) -> tuple[str, s
             "username and password"
         )
     if unknown := options.keys() - {"username", "password"}:
-        raise ConfigError(f"sasl.jaas.config: options not supported: {', '.join(sorted(unknown))}")
+        raise unsupported(unknown, {"username", "password"})
     if config.sasl_mechanism == "PLAIN" and "\0" in username + password:
         raise ConfigError("sasl.mechanism=PLAIN cannot carry a NUL in the user name or password")
     return username, password

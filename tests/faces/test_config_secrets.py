@@ -6,16 +6,24 @@ import contextlib
 import logging
 import pickle
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kafkabuf.broker.guards.security import Security
+from kafkabuf.clock import ManualClock
+from kafkabuf.compat import confluent_settings
 from kafkabuf.config import ProducerConfig, refused
+from kafkabuf.config.kinds import dotted
 from kafkabuf.errors import ConfigError
+from kafkabuf.formats.registry.settings import RegistrySettings
+from kafkabuf.network import http_proxy, sasl
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.spark.options import SinkOptions
+from tests.faces.secret_support import shown_by, whole_chain
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
 SENTINEL = "s3ntin3l"
@@ -264,3 +272,152 @@ def test_strange_value_is_refused_or_survives_a_round_trip(settings: dict[str, A
     with contextlib.suppress(ConfigError):
         found = ProducerConfig.from_mapping({"bootstrap_servers": "h:1"} | settings)
         assert ProducerConfig.from_mapping(found.given()) == found
+
+
+# ---- text that UTF-8 cannot encode -----------------------------------------------------------------------------------
+
+REGISTRY = {"schema.registry.url": "http://localhost:8081"}
+BROKEN = [f"{SENTINEL}\udce4", f"\udcff{SENTINEL}", f"{SENTINEL}\ud800{SENTINEL}", f"{SENTINEL}\n\udfff\n"]
+TEXTS = [
+    name
+    for name, field in ProducerConfig.model_fields.items()
+    if field.type == "string" and not field.valid and name != "schema_registry_proxy"
+]
+PATHS = [name for name in TEXTS if name.endswith(("_location", "_file", "_keytab", "_cmd"))]
+
+
+def refusal(make: Callable[[], object]) -> str:
+    """The text of a ConfigError, whose whole chain has no secret."""
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert SENTINEL not in shown_by(caught.value)
+    assert not list(whole_chain(caught.value))[1:], "an error that led to it"
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("text", BROKEN)
+@pytest.mark.parametrize("name", [*SECRETS, *PASSWORDS])
+def test_secret_that_does_not_encode_is_refused_at_once_without_it(name: str, text: str) -> None:
+    found = refusal(lambda: config(**{name: text}))
+    assert found.startswith(dotted(name))
+    assert "UTF-8" in found or name in PASSWORDS
+
+
+@pytest.mark.parametrize("text", BROKEN)
+@pytest.mark.parametrize("name", [name for name, field in RegistrySettings.fields.items() if field.type == "password"])
+def test_secret_of_a_registry_that_does_not_encode_is_refused_at_once_without_it(name: str, text: str) -> None:
+    assert refusal(lambda: RegistrySettings(REGISTRY | {name: text})).startswith(dotted(name))
+
+
+@pytest.mark.parametrize("url", ["http://me:{}@host", "http://{}:secret@host", "http://host/{}"])
+@pytest.mark.parametrize("name", ["schema.registry.url", "proxy"])
+def test_url_that_does_not_encode_is_refused_without_its_password(name: str, url: str) -> None:
+    for text in BROKEN:
+        assert refusal(lambda: RegistrySettings(REGISTRY | {name: url.format(text)})).startswith(name)  # noqa: B023
+
+
+@pytest.mark.parametrize("name", [name for name in TEXTS if name not in PATHS])
+def test_text_beside_a_secret_is_refused_where_it_does_not_encode(name: str) -> None:
+    """User and password are encoded together: the codec's error would have both."""
+    found = refusal(lambda: config(**{name: "caf\udce9"}, sasl_password=SENTINEL))
+    assert found.startswith(dotted(name))
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_path_of_any_bytes_is_accepted(name: str) -> None:
+    assert getattr(config(**{name: "/caf\udce9"}), name) == "/caf\udce9"
+
+
+@pytest.mark.parametrize("own", sorted({*SECRETS, "sasl_username"} & {*confluent_settings._SAME.values()}))
+def test_secret_of_confluents_producer_that_does_not_encode_is_refused_without_it(own: str) -> None:
+    name = next(name for name, each in confluent_settings._SAME.items() if each == own)
+    given = {"bootstrap.servers": "localhost:9092", name: BROKEN[0]}
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig(confluent_settings.translated(given).own)
+    assert own == "sasl_username" or SENTINEL not in shown_by(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given", [{"users": {"me": BROKEN[0]}}, {"users": {BROKEN[0]: "x"}}, {"ssl_key_password": BROKEN[0]}]
+)
+def test_password_of_an_embedded_cluster_that_does_not_encode_is_refused_without_it(given: dict[str, Any]) -> None:
+    assert "UTF-8" in refusal(lambda: Security(**given))
+
+
+def test_proxy_of_the_environment_that_does_not_encode_is_refused_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("https_proxy", f"http://me:{BROKEN[0]}@proxy:3128")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(ConfigError, match="https_proxy") as caught:
+        http_proxy.of_environment("https", "host")
+    assert SENTINEL not in shown_by(caught.value)
+    found = RegistrySettings(REGISTRY | {"basic.auth.user.info": "a:b"}).struck(f"refused: me:{BROKEN[0]}")
+    assert SENTINEL not in found
+
+
+# ---- secrets in other settings ---------------------------------------------------------------------------------------
+
+URLS = [name for name, field in ProducerConfig.model_fields.items() if "endpoint_url" in name]
+
+
+@pytest.mark.parametrize("url", ["https://me:{}@host/token", "https://{}@host", "me:{}@host/token", "http://a:{}@[::1"])
+@pytest.mark.parametrize("name", URLS)
+def test_user_in_the_url_of_an_endpoint_is_refused_and_not_shown(name: str, url: str) -> None:
+    assert len(URLS) == 2
+    assert refusal(lambda: config(**{name: url.format(SENTINEL)})).startswith(dotted(name))
+
+
+@pytest.mark.parametrize("name", URLS)
+def test_query_of_the_url_of_an_endpoint_is_not_shown(name: str) -> None:
+    found = config(**{name: f"https://host/token?client_secret={SENTINEL}"})
+    copied = pickle.loads(pickle.dumps(found))
+    for each in (found, copied, ProducerConfig(found.given())):
+        assert SENTINEL not in repr(each) + repr(each.given())
+        assert getattr(each, name) == f"https://host/token?client_secret={SENTINEL}"
+        assert "https://host/token?" in repr(each)
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        f"good:1,SASL_SSL://me:{SENTINEL}@host:9092",
+        f"me:{SENTINEL}@host:9092",
+        f"Endpoint=sb://ns.windows.net/;SharedAccessKey={SENTINEL}:9093",
+        f"SharedAccessKey={SENTINEL}:9093",
+        f'username="me" password="{SENTINEL}";',
+        [("host", 1), (f"me:{SENTINEL}@host", 9092)],
+        [(SENTINEL, "port")],
+        [f"'{SENTINEL}'"],
+        ("a:1", f"me:{SENTINEL}@b"),
+    ],
+)
+def test_text_in_bootstrap_servers_that_may_have_a_password_is_not_shown(servers: Any) -> None:
+    assert refusal(lambda: ProducerConfig(bootstrap_servers=servers)).startswith("bootstrap.servers: ")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "module"),
+    [
+        ("PLAIN", "org.apache.kafka.common.security.plain.PlainLoginModule"),
+        ("SCRAM-SHA-256", "org.apache.kafka.common.security.scram.ScramLoginModule"),
+        ("OAUTHBEARER", "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"),
+        ("GSSAPI", "com.sun.security.auth.module.Krb5LoginModule"),
+        ("AWS_MSK_IAM", "software.amazon.msk.auth.iam.IAMLoginModule"),
+    ],
+)
+@pytest.mark.parametrize("options", ['password="my" {}=x', "password=my {}=x", 'username="a" {}="b"', "tokenauth={}"])
+def test_option_of_jaas_that_may_be_a_part_of_a_password_is_not_shown(
+    mechanism: str, module: str, options: str
+) -> None:
+    endpoint = {"sasl_oauthbearer_token_endpoint_url": "https://localhost:1/"} if mechanism == "OAUTHBEARER" else {}
+    found = config(
+        security_protocol="SASL_SSL",
+        sasl_mechanism=mechanism,
+        sasl_jaas_config=f"{module} required {options.format(SENTINEL)};",
+        sasl_kerberos_service_name="kafka" if mechanism == "GSSAPI" else None,
+        **endpoint,
+    )
+    with pytest.raises(ConfigError, match=r"sasl\.jaas\.config|password") as caught:
+        sasl.mechanism(found, ManualClock(), lambda: 0.5)
+    assert SENTINEL not in shown_by(caught.value)

@@ -5,6 +5,7 @@ All nodes use one security protocol.
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ BY_PASSWORD = ("PLAIN", *HASHES)
 MECHANISMS = (*BY_PASSWORD, "OAUTHBEARER")
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 File = str | PathLike[str]
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,9 @@ class Security:
                 raise ConfigError(f"sasl_mechanisms: {mechanism} needs {needed}")
         if any(not name or "\0" in name + password or not password for name, password in self.users.items()):
             raise ConfigError("users: a name and a password must not be empty, nor contain a NUL")
+        # At once: the error of the codec would show them where they are encoded.
+        if any(map(_SURROGATE.search, (*self.users, *self.users.values(), self.ssl_key_password or ""))):
+            raise ConfigError("users, ssl_key_password: a name or a password is no text that UTF-8 can encode")
         if not (self.oauth_validator in (None, "unsecured") or callable(self.oauth_validator)):
             raise ConfigError(f"oauth_validator={self.oauth_validator!r}: a callable or 'unsecured' is needed")
         if self.connections_max_reauth_ms < 0:

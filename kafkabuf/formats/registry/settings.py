@@ -15,7 +15,6 @@ from kafkabuf.config.kinds import Setting, dotted
 from kafkabuf.config.schema_registry import (
     FIELDS,
     PREFIX,
-    UNSHOWN,
     Address,
     SchemaRegistryFields,
     SubjectNameStrategy,
@@ -40,6 +39,7 @@ _ADVICE = {
     "schema_id_serializer": "set schema.id.framing to prefix or header",
 }
 HIDDEN = "**********"
+_ANY = "surrogatepass"  # a variable of the environment may have any bytes
 TOKEN = re.compile(r"[!-~]+")  # what a header may have; an error of the HTTP library would show any other token
 
 
@@ -90,9 +90,11 @@ class RegistrySettings(SchemaRegistryFields):
         own = [each.get_secret_value() for each in others if each]
         if self.bearer_auth_client_secret is not None:
             users.append(f"{self.bearer_auth_client_id}:{self.bearer_auth_client_secret.get_secret_value()}")
-        encoded = [base64.b64encode(user.encode()).decode() for user in users]
+        encoded = [base64.b64encode(user.encode(errors=_ANY)).decode() for user in users]
         secrets = [*users, *passwords, *own]
-        shown = [form for each in secrets for form in (printable(each), quote(each, safe=""), repr(each)[1:-1])]
+        shown = [
+            form for each in secrets for form in (printable(each), quote(each, safe="", errors=_ANY), repr(each)[1:-1])
+        ]
         return {*secrets, *encoded, *shown} - {""}
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -144,8 +146,8 @@ def _unknown(name: str, field: str) -> str:
 
 
 def _explain(name: str, error: ValueError, value: object) -> str:
-    shown = name not in UNSHOWN and RegistrySettings.fields[name].type != "password"
-    return f"{dotted(name)}: {error}{f', found {value!r}' if shown else ''}"
+    found = f", found {value!r}" if RegistrySettings.fields[name].shown else ""
+    return f"{dotted(name)}: {error}{found}"
 
 
 def _check_credentials(settings: RegistrySettings) -> None:
