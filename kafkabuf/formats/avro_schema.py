@@ -28,6 +28,8 @@ _LOGICAL = {
     "string": {"uuid"},
 }  # fmt: skip
 _FIXED_SIZES = {"duration": 12, "uuid": 16}
+_PARTS = {"array": "items", "map": "values", "record": "fields", "error": "fields"}
+_FASTAVRO_MARKS = ("__fastavro_parsed", "__named_schemas")  # the first is True
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_DEPTH = 64
 MAX_PRECISION = 1 << 14  # the time for a value grows with the square of its digits
@@ -131,7 +133,7 @@ Node = Primitive | Fixed | Enum | Array | Map | Union | Record
 
 
 def canonical(schema: Any) -> str:
-    """The schema as JSON text. Attributes that fastavro adds (`__...`) are dropped. Raises ConfigError."""
+    """The schema as JSON text, without fastavro's marks. Raises ConfigError."""
     value = _loaded(schema) if isinstance(schema, str) else schema
     try:
         return json.dumps(_cleaned(value, 0), ensure_ascii=False, allow_nan=False)
@@ -157,18 +159,36 @@ def _loaded(text: str) -> Any:
         raise ConfigError(f"the Avro schema is neither JSON nor a primitive type's name: {error}") from error
 
 
-def _cleaned(value: Any, depth: int) -> Any:
+def _cleaned(schema: Any, depth: int) -> Any:
+    """A schema, or a record's fields, without what fastavro.parse_schema() adds to records. All else stays."""
+    _check_depth(depth)
+    if isinstance(schema, list | tuple):
+        return [_cleaned(branch, depth + 1) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kind = schema.get("type")
+    place = _PARTS.get(kind) if isinstance(kind, str) else "type"
+    marks = _FASTAVRO_MARKS if place == "fields" and schema.get(_FASTAVRO_MARKS[0]) is True else ()
+    return {
+        name: (_cleaned if name == place else _plain)(value, depth + 1)
+        for name, value in schema.items()
+        if name not in marks
+    }
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """What is no schema: an attribute or a default."""
+    _check_depth(depth)
+    if isinstance(value, dict):
+        return {name: _plain(item, depth + 1) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, depth + 1) for item in value]
+    return value
+
+
+def _check_depth(depth: int) -> None:
     if depth > 8 * MAX_DEPTH:  # objects and lists both count here
         raise ConfigError(f"the Avro schema is nested deeper than {MAX_DEPTH} levels")
-    if isinstance(value, dict):
-        return {
-            name: _cleaned(item, depth + 1)
-            for name, item in value.items()
-            if not (isinstance(name, str) and name.startswith("__"))
-        }
-    if isinstance(value, (list, tuple)):
-        return [_cleaned(item, depth + 1) for item in value]
-    return value
 
 
 def _annotated(name: str, node: Primitive | Fixed) -> str:
@@ -215,7 +235,7 @@ class _Parser:
         if name in PRIMITIVES:
             return Primitive(name)
         found = self._named.get(name if "." in name or not namespace else f"{namespace}.{name}")
-        found = found or self._named.get(name)
+        found = found or self._named.get(name.removeprefix("."))  # avro_references.py writes the dot
         if found is None:
             raise ConfigError(f"{path}: there is no Avro type {name!r}; a named type must be defined before its use")
         return found
@@ -274,9 +294,10 @@ class _Parser:
 
     def _full_name(self, schema: dict[str, Any], namespace: str, path: str) -> str:
         name = _needed(schema, "name", path)
-        space = schema.get("namespace", namespace)
+        space = schema.get("namespace")
         if not isinstance(name, str) or not isinstance(space, str | None):
             raise ConfigError(f"{path}: name and namespace are strings, found {name!r:.200} and {space!r:.200}")
+        space = namespace if space is None else space
         full = name if "." in name or not space else f"{space}.{name}"
         if len(full) > LONGEST_NAME:
             raise ConfigError(f"{path}: a name has more than {LONGEST_NAME} characters: {full[:100]!r}")
@@ -287,10 +308,8 @@ class _Parser:
     def _define(self, name: str, node: Node, schema: dict[str, Any], path: str) -> Node:
         if name in self._named or name in PRIMITIVES:
             raise ConfigError(f"{path}: the name {name!r} is defined twice")
+        _texts(schema, "aliases", path)  # they serve readers of older data; no schema refers to a type by them
         self._named[name] = node
-        space = name.rpartition(".")[0]
-        for alias in _texts(schema, "aliases", path):
-            self._named.setdefault(alias if "." in alias or not space else f"{space}.{alias}", node)
         return node
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import time
 from typing import Any
@@ -74,13 +75,28 @@ def test_schema_that_fastavro_has_parsed_is_taken() -> None:
     schema = record({"name": "a", "type": {"type": "enum", "name": "E", "symbols": ["A"]}}, namespace="n.s")
     parsed = fastavro.parse_schema(schema)
     assert str(parse(Avro(parsed).schema or "")) == "record n.s.R"
-    assert "__fastavro_parsed__" not in canonical(parsed)
+    within = record({"name": "b", "type": parsed}, name="O")
+    for place in (parsed, [parsed], {"type": "array", "items": parsed}, within):
+        assert "__" in str(place)
+        assert "__" not in canonical(place)
 
 
-def test_names_are_found_in_their_namespace_and_by_alias() -> None:
+def test_only_the_marks_of_fastavro_are_dropped() -> None:
     schema = record(
-        {"name": "a", "type": {"type": "fixed", "name": "F", "size": 3, "aliases": ["G"]}},
-        {"name": "b", "type": "F"}, {"name": "c", "type": "n.F"}, {"name": "d", "type": ["null", "n.G"]},
+        {"name": "__a", "type": {"type": "map", "values": "int", "__unit": "m"}, "default": {"__fastavro_parsed": 1}},
+        {"name": "b", "type": record(name="__B"), "default": {}, "__named_schemas": {"x": [{"__y": 1}]}},
+        __owner="me",
+        __named_schemas="mine",
+    )
+    assert json.loads(canonical(schema)) == schema
+    assert json.loads(canonical(fastavro.parse_schema(schema)))["__owner"] == "me"
+    assert Avro(schema).encode_object({"b": {}}) == b"\x02\x22__fastavro_parsed\x02\0"
+
+
+def test_names_are_found_in_their_namespace() -> None:
+    schema = record(
+        {"name": "a", "type": {"type": "fixed", "name": "F", "size": 3, "namespace": None}},
+        {"name": "b", "type": "F"}, {"name": "c", "type": "n.F"}, {"name": "d", "type": ["null", "n.F"]},
         {"name": "e", "type": {"type": "array", "items": "R"}}, namespace="n",
     )  # fmt: skip
     root = parse(canonical(schema))
@@ -92,6 +108,14 @@ def test_names_are_found_in_their_namespace_and_by_alias() -> None:
     assert d.branches[1] is a
     assert isinstance(e, Array)
     assert e.items is root
+
+
+def test_alias_names_no_type_as_in_java() -> None:
+    fixed = {"type": "fixed", "name": "F", "size": 3, "aliases": ["G"]}
+    with pytest.raises(ConfigError, match="there is no Avro type 'G'"):
+        Avro(record({"name": "a", "type": fixed}, {"name": "b", "type": "G"}))
+    other = {"type": "enum", "name": "G", "symbols": ["x"]}
+    assert Avro(record({"name": "a", "type": fixed}, {"name": "b", "type": other})).schema
 
 
 @pytest.mark.parametrize(
