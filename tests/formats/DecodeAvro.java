@@ -13,10 +13,12 @@ import java.time.LocalTime;
 import java.time.ZoneOffset;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashSet;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.UUID;
 import org.apache.avro.Conversions;
 import org.apache.avro.Schema;
@@ -31,9 +33,10 @@ import org.apache.avro.io.DecoderFactory;
 import org.apache.avro.util.TimePeriod;
 
 /**
- * Decodes Avro with Apache Avro's own library. Each line of the first file is {"schema": text, "values": [hex]}. Each
- * line of the second becomes {"values": [value], "defaults": {field: value}}, or {"error": text}. A value is an array of
- * the name of its type and its parts, so that a wrong branch of a union shows.
+ * Decodes Avro with Apache Avro's own library. Each line of the first file is {"references": [text], "schema": text,
+ * "values": [hex]}; one parser reads the references first, as Confluent's serializer does. Each line of the second becomes
+ * {"shape": shape, "values": [value], "defaults": {field: value}}, or {"error": text}. A value is an array of the name of
+ * its type and its parts, so that a wrong branch of a union shows.
  */
 public class DecodeAvro {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -64,7 +67,11 @@ public class DecodeAvro {
 
     private static Map<String, Object> decodeCase(JsonNode given) {
         try {
-            Schema schema = new Schema.Parser().parse(given.get("schema").asText());
+            Schema.Parser parser = new Schema.Parser();
+            for (JsonNode reference : given.path("references")) {
+                parser.parse(reference.asText());
+            }
+            Schema schema = parser.parse(given.get("schema").asText());
             GenericDatumReader<Object> reader = new GenericDatumReader<>(schema, schema, DATA);
             List<Object> values = new ArrayList<>();
             for (JsonNode hex : given.get("values")) {
@@ -75,10 +82,33 @@ public class DecodeAvro {
                     throw new IllegalStateException("bytes are left of " + hex);
                 }
             }
-            return Map.of("values", values, "defaults", defaults(schema));
+            return Map.of("shape", shape(schema, new HashSet<>()), "values", values, "defaults", defaults(schema));
         } catch (Exception | StackOverflowError error) {
             return Map.of("error", error.toString());
         }
+    }
+
+    /** A schema with the full names of its types: of a named type its name, and at its first place its parts. */
+    private static Object shape(Schema schema, Set<String> named) {
+        Schema.Type type = schema.getType();
+        if (type == Schema.Type.UNION) {
+            return List.of("union", schema.getTypes().stream().map(branch -> shape(branch, named)).toList());
+        } else if (type == Schema.Type.ARRAY) {
+            return List.of("array", shape(schema.getElementType(), named));
+        } else if (type == Schema.Type.MAP) {
+            return List.of("map", shape(schema.getValueType(), named));
+        } else if (type == Schema.Type.RECORD && named.add(schema.getFullName())) {
+            List<Object> fields = new ArrayList<>();
+            for (Schema.Field field : schema.getFields()) {
+                fields.add(List.of(field.name(), shape(field.schema(), named)));
+            }
+            return List.of("record", schema.getFullName(), fields);
+        } else if (type == Schema.Type.ENUM) {
+            return List.of("enum", schema.getFullName(), schema.getEnumSymbols());
+        } else if (type == Schema.Type.FIXED) {
+            return List.of("fixed", schema.getFullName(), schema.getFixedSize());
+        }
+        return schema.getFullName();
     }
 
     /** What Java takes for the defaults of a record's fields. */

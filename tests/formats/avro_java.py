@@ -41,11 +41,12 @@ class Case:
     encoded: Sequence[bytes]
     expected: Sequence[Any]
     defaulted: Sequence[str] = ()  # fields of the record that no value has: each has Java's default
+    references: Sequence[Schema] = ()
 
 
 def check(cases: Sequence[Case]) -> None:
     """Let Java decode every value, and compare."""
-    for case, decoded in zip(cases, _decode(cases), strict=True):
+    for case, decoded in zip(cases, decode(cases), strict=True):
         assert "error" not in decoded, (case, decoded["error"])
         for value, expected in zip(decoded["values"], case.expected, strict=True):
             for name in case.defaulted:
@@ -53,13 +54,16 @@ def check(cases: Sequence[Case]) -> None:
             assert value == expected, case
 
 
-def _decode(cases: Sequence[Case]) -> list[Any]:
+def decode(cases: Sequence[Case]) -> list[Any]:
+    """What Java says to each case: see DecodeAvro.java."""
     with tempfile.TemporaryDirectory(prefix="kafkabuf-avro-") as name:
         given, decoded = Path(name, "given"), Path(name, "decoded")
         with given.open("w") as file:
             for case in cases:
                 values = [value.hex() for value in case.encoded]
-                file.write(json.dumps({"schema": json.dumps(case.schema), "values": values}) + "\n")
+                references = list(map(json.dumps, case.references))
+                given_case = {"references": references, "schema": json.dumps(case.schema), "values": values}
+                file.write(json.dumps(given_case) + "\n")
         command = [java(), *TOOL_JVM, "-cp", _class_path(), str(_SOURCE), str(given), str(decoded)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
         if done.returncode:

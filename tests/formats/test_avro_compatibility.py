@@ -111,8 +111,10 @@ def test_comparisons_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(avro_compatibility, "_MOST_COMPARISONS", 100)
     reader: Any = "string"
     writer: Any = "int"
-    for _ in range(3):
-        reader, writer = [{"type": "array", "items": reader}] * 5, {"type": "array", "items": writer}
+    for level in range(3):
+        name = f"R{level}"
+        reader = [record(field("a", reader), name=f"n{branch}.{name}") for branch in range(5)]
+        writer = record(field("a", writer), name=name)
     with pytest.raises(SerializationError, match="more than 100 comparisons: set"):
         reasons(([], json.dumps(reader)), ([], json.dumps(writer)))
 

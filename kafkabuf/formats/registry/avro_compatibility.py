@@ -5,12 +5,12 @@ Java's SchemaCompatibility answers the same question.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from kafkabuf.errors import SerializationError
-from kafkabuf.formats.avro_schema import LONGEST_NAME, PRIMITIVES
+from kafkabuf.formats.avro_references import Names, malformed
+from kafkabuf.formats.avro_schema import PRIMITIVES
 
 # A reader of the type on the left reads what was written as a type on the right.
 _PROMOTIONS = {
@@ -20,7 +20,6 @@ _PROMOTIONS = {
     "string": {"bytes"},
     "bytes": {"string"},
 }
-_NAMED = {"record", "error", "enum", "fixed"}
 _ROOT = "the value"
 _MOST_COMPARISONS = 50_000  # each union in a union's branches multiplies them
 
@@ -32,60 +31,25 @@ def reasons(reader: Texts, writer: Texts) -> list[str]:
     """Why the reader's schema cannot read what the writer's writes; empty if it can. Raises SerializationError."""
     try:
         return _Comparison(_Names(reader), _Names(writer)).run()
+    except SerializationError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SerializationError(f"a schema is not a valid Avro schema: {type(error).__name__}: {error}") from None
+        raise malformed(error) from None
 
 
 class _Names:
-    """A schema with the named types in it, in its texts' own form. Names are full names."""
+    """A schema with the named types in it."""
 
     def __init__(self, texts: Texts) -> None:
-        self.types: dict[str, dict[str, Any]] = {}
+        names = Names()
         for text in texts[0]:
-            self._resolved(json.loads(text), "")
-        self.root = self._resolved(json.loads(texts[1]), "")
-
-    def _resolved(self, node: Any, namespace: str) -> Any:
-        """The schema with full names: a primitive's or a named type's name, a list for a union, else a dict."""
-        if isinstance(node, str):
-            return node if node in PRIMITIVES else _full(node, namespace)
-        if isinstance(node, list):
-            return [self._resolved(branch, namespace) for branch in node]
-        kind = node["type"]
-        if kind in _NAMED:
-            return self._named(node, kind, namespace)
-        if kind in ("array", "map"):
-            part = "items" if kind == "array" else "values"
-            return {"type": kind, part: self._resolved(node[part], namespace)}
-        return self._resolved(kind, namespace)
-
-    def _named(self, node: dict[str, Any], kind: str, namespace: str) -> str:
-        name = _full(node["name"], node.get("namespace", namespace))
-        if len(name) > LONGEST_NAME:
-            raise SerializationError(f"an Avro schema has a name of more than {LONGEST_NAME} characters: {name:.100}")
-        inner = name.rpartition(".")[0]
-        aliases = {_full(alias, inner) for alias in node.get("aliases", ())}
-        named: dict[str, Any] = {"type": "record" if kind == "error" else kind, "name": name, "aliases": aliases}
-        self.types[name] = named  # before the fields, which may refer to it
-        if kind == "enum":
-            named |= {"symbols": list(node["symbols"]), "default": node.get("default")}
-        elif kind == "fixed":
-            named["size"] = node["size"]
-        else:
-            named["fields"] = [field | {"type": self._resolved(field["type"], inner)} for field in node["fields"]]
-        return name
+            names.add(text)
+        self.root = names.add(texts[1])
+        self._types = names.types
 
     def __getitem__(self, node: Any) -> Any:
         """The definition of a named type; any other schema as it is."""
-        if isinstance(node, str) and node not in PRIMITIVES:
-            if node not in self.types:
-                raise SerializationError(f"an Avro schema names the type {node}, which it does not define")
-            return self.types[node]
-        return node
-
-
-def _full(name: str, namespace: str) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
+        return self._types[node] if isinstance(node, str) and node not in PRIMITIVES else node
 
 
 class _Comparison:
@@ -123,7 +87,8 @@ class _Comparison:
 
     def _kind(self, names: _Names, node: Any) -> str:
         definition = names[node]
-        return definition if isinstance(definition, str) else str(definition["type"])
+        kind = definition if isinstance(definition, str) else str(definition["type"])
+        return "record" if kind == "error" else kind
 
     def _compare_array(self, reader: Any, writer: Any, path: str) -> list[str]:
         return self._compare(reader["items"], writer["items"], f"{path}[]")
@@ -140,7 +105,7 @@ class _Comparison:
         known = set(reader["symbols"])
         missing = [symbol for symbol in writer["symbols"] if symbol not in known]
         unread = [f"{path}: the reader's enum lacks the symbols {', '.join(missing)}"]
-        return self._compare_names(reader, writer, path) + (unread if missing and reader["default"] is None else [])
+        return self._compare_names(reader, writer, path) + (unread if missing and reader.get("default") is None else [])
 
     def _compare_record(self, reader: Any, writer: Any, path: str) -> list[str]:
         pair = reader["name"], writer["name"]
