@@ -3,7 +3,7 @@
 
 cimport cython
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from kafkabuf._sealed cimport seal
@@ -45,16 +45,23 @@ cdef uint8_t* write_steps(Output* out, const Step* step, const Step* end, int64_
         if not locate(step, row, &inner, &place):
             if step.null_branch < 0:
                 return fail(out, FAILED_NULL, step, place)
-            p[0] = <uint8_t>step.null_branch
-            p += 1
+            p = put_branch(p, step.null_branch)
         else:
             if step.value_branch >= 0:
-                p[0] = <uint8_t>step.value_branch
-                p += 1
+                p = put_branch(p, step.value_branch)
             p = write_value(out, step, inner, place, p)
             if p == NULL:
                 return NULL
         step += step.size
+    return p
+
+
+cdef inline uint8_t* put_branch(uint8_t* p, int16_t branch) noexcept nogil:
+    p[0] = <uint8_t>branch
+    p += 1
+    if branch > 0xff:
+        p[0] = <uint8_t>(branch >> 8)
+        p += 1
     return p
 
 

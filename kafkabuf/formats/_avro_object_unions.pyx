@@ -2,7 +2,7 @@
 """Avro's unions of Python objects: see _avro_object_unions.pxd."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_Check, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.bytearray cimport PyByteArray_Check
 from cpython.datetime cimport (
     PyDateTime_Check, PyDate_Check, PyDelta_Check, PyTime_Check, datetime_tzinfo, import_datetime,
@@ -16,9 +16,10 @@ from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_CheckExact
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int64_t
 
 from kafkabuf._sealed cimport seal
+from kafkabuf._wire cimport put_varint
 from kafkabuf.formats._object_leaves cimport ObjectLeaves, plain_value, symbol_of
 from kafkabuf.formats._object_writer cimport (
     KIND_ARRAY, KIND_BOOLEAN, KIND_BYTES, KIND_DATE, KIND_DECIMAL, KIND_DOUBLE, KIND_DURATION, KIND_ENUM, KIND_FIXED,
@@ -40,7 +41,7 @@ cdef extern from "Python.h":
 import_datetime()
 
 cdef enum:
-    MOST_BRANCHES = 64      # avro_schema.MAX_BRANCHES
+    FEW_BRANCHES = 64       # their scores lie on the stack
 
 cdef int64_t UNFIT = INT64_MAX
 cdef int64_t RANK = <int64_t>1 << 32
@@ -56,15 +57,19 @@ cdef class AvroObjectUnions(ObjectLeaves):
     cdef int write_branch(self, Writer* w, const Part* part, int64_t branch, object value) except -1:
         if w.end - w.p < ROOM:
             self.room(w, ROOM)
-        w.p[0] = <uint8_t>(2 * branch)
-        w.p += 1
+        w.p = put_varint(w.p, branch)
         return self.write(w, part.parts[branch], value)
 
     cdef int write_union(self, Writer* w, const Part* part, object value) except -1:
-        cdef int64_t[MOST_BRANCHES] scores
+        cdef int64_t[FEW_BRANCHES] few
+        cdef int64_t* scores = few
+        cdef bytes many  # it keeps `scores` alive
         cdef int64_t fits, branch = self.hinted(part, value)
         if branch >= 0:
             return self.write_branch(w, part, branch, value[1] if PyTuple_CheckExact(value) else value)
+        if part.count > FEW_BRANCHES:
+            many = PyBytes_FromStringAndSize(NULL, part.count * <int64_t>sizeof(int64_t))
+            scores = <int64_t*>PyBytes_AS_STRING(many)
         fits = self.score_branches(part, value, scores)
         if fits == 0:
             plain = plain_value(value)

@@ -87,8 +87,9 @@ cdef struct Step:
     Write write
     int32_t size                # steps: this step and its descendants
     int32_t child               # the number of the column among its parent's children
-    int16_t null_branch         # the byte of the union's null branch; -1: a null is an error; Protobuf: 0
-    int16_t value_branch        # the byte of the union's other branch; -1: no union
+    int16_t null_branch         # the one or two bytes of the union's null branch, as a little-endian number; -1: a null
+                                # is an error; Protobuf: 0
+    int16_t value_branch        # those of the union's other branch; -1: no union
     int64_t factor              # numbers are multiplied by it; if negative, divided by -factor without a remainder
     int64_t low, high           # the allowed numbers, after that
     int64_t width, to_width     # bytes of a value that is read, and that is written; items of a READ_FIXED_LIST

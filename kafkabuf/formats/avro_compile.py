@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats._avro import AvroEncoder
 from kafkabuf.formats.arrow_types import ArrowType, Column, has_entries, list_reader, type_name
-from kafkabuf.formats.avro_default import DefaultError, encode_default
+from kafkabuf.formats.avro_default import DefaultError, encode_default, encode_long
 from kafkabuf.formats.avro_leaves import leaf
 from kafkabuf.formats.avro_schema import MAX_DEPTH, MISSING, Array, Field, Map, Node, Primitive, Record, Union
 from kafkabuf.formats.program import Program, Step, joined, make_program
@@ -29,7 +29,7 @@ def compile_rows(root: Node, columns: Sequence[Column], prefix: bytes, extra_col
     if isinstance(root, Union):
         records = [(number, node) for number, node in enumerate(root.branches) if isinstance(node, Record)]
         if len(records) == 1:
-            branch, record = bytes([2 * records[0][0]]), records[0][1]
+            branch, record = encode_long(records[0][0]), records[0][1]
     if not isinstance(record, Record):
         raise SerializationError(
             f"several columns make a record, and the Avro schema is {root}: name one column, or give a record schema"
@@ -116,10 +116,11 @@ class _Compiler:
 
     def _union(self, node: Union, child: int, kind: ArrowType, path: str, depth: int) -> tuple[Steps, int]:
         """The branch of the lowest rank; of several, the first. A column's type chooses it, not each value."""
-        null_branch, fits, errors = -1, [], []
+        null_branch, null, fits, errors = -1, b"", [], []
         for number, branch in enumerate(node.branches):
             if branch == Primitive("null"):
-                null_branch = 2 * number
+                null = encode_long(number)
+                null_branch = _branch(number)
                 continue
             try:
                 steps, rank = self.value(branch, child, kind, path, depth + 1)
@@ -127,7 +128,7 @@ class _Compiler:
             except _MismatchError as error:
                 errors.append(error)
         if kind.format == "n" and kind.dictionary is None and null_branch >= 0:
-            return [Step("null", "constant", path, "null", str(node), child, constant=bytes([null_branch]))], 0
+            return [Step("null", "constant", path, "null", str(node), child, constant=null)], 0
         if not fits:
             raise (
                 errors[0]
@@ -137,7 +138,12 @@ class _Compiler:
                 )
             )
         rank, number, steps = min(fits, key=lambda fit: fit[:2])
-        return [steps[0]._replace(null_branch=null_branch, value_branch=2 * number), *steps[1:]], rank
+        return [steps[0]._replace(null_branch=null_branch, value_branch=_branch(number)), *steps[1:]], rank
+
+
+def _branch(number: int) -> int:
+    """A branch as a step has it: the bytes of its number."""
+    return int.from_bytes(encode_long(number), "little")
 
 
 def _default(record: Record, found: Field, path: str) -> Step:

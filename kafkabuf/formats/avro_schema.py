@@ -34,7 +34,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_DEPTH = 64
 MAX_PRECISION = 1 << 14  # the time for a value grows with the square of its digits
 LONGEST_NAME = 1000  # each type has its namespace's name: a hostile schema of 2 MB would have 50 GB of names
-MAX_BRANCHES = 64  # the branch's number then takes one byte
+MAX_BRANCHES = 1 << 12  # the branch's number then takes two bytes
+_NAMED_BRANCHES = 16  # in an error
 
 
 class Missing:
@@ -107,7 +108,9 @@ class Union:
     branches: tuple[Node, ...]
 
     def __str__(self) -> str:
-        return f"union of {', '.join(map(str, self.branches))}"
+        names = list(map(str, self.branches[:_NAMED_BRANCHES]))
+        more = len(self.branches) - len(names)
+        return f"union of {', '.join(names)}" + (f" and {more} more" if more else "")
 
 
 @dataclass(frozen=True)

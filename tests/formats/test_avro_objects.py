@@ -331,3 +331,13 @@ def test_pandas_nat_is_refused() -> None:
 
     with pytest.raises(SerializationError, match="of type NaT does not fit"):
         Avro(_logical("long", "timestamp-micros")).encode_object(NaT(1, 1, 1))
+
+
+def test_missing_key_of_a_nullable_field_is_an_error_where_fastavro_writes_null() -> None:
+    field: dict[str, Any] = {"name": "a", "type": ["null", "string"]}
+    schema = {"type": "record", "name": "R", "fields": [field]}
+    assert written(schema, {}) == Avro(schema).encode_object({"a": None}) == b"\0"
+    with pytest.raises(SerializationError, match=r"value\.a is missing, and the field has no default: give a value"):
+        Avro(schema).encode_object({})
+    field["default"] = None
+    assert Avro(schema).encode_object({}) == b"\0"

@@ -28,6 +28,10 @@ def nested(levels: int) -> Any:
     return schema
 
 
+def enums(count: int) -> list[Any]:
+    return [{"type": "enum", "name": f"E{number}", "symbols": [f"s{number}"]} for number in range(count)]
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "long namespace": (record(namespace="n" * 1001), "schema: a name has more than 1000 characters: 'n"),
     "text": ("not json", "neither JSON nor a primitive type's name"),
@@ -54,7 +58,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 10**400},
         "at most 16384 digits",
     ),
-    "empty union": ([], "1 to 64 branches"),
+    "empty union": ([], "1 to 4096 branches"),
+    "branches": (enums(4097), "1 to 4096 branches, found 4097"),
     "union in a union": ([["null", "int"], "string"], "must not be the branch"),
     "two branches": (["int", "int"], "two branches of the same type: int, int"),
     "two arrays": ([{"type": "array", "items": "int"}, {"type": "array", "items": "long"}], "two branches"),
