@@ -40,8 +40,9 @@ cdef class BufferPool:
     cdef readonly Py_ssize_t slab_count
     cdef readonly Py_ssize_t loose          # bytes at the end, less than a slab; never handed out
     cdef readonly bint poison               # the pool overwrites released memory with 0xDD
-    cdef object arena                       # keeps the memory; nobody else has it; the collector cannot clear it
-    cdef unsigned char* base                # the first byte of the arena
+    # The `total` bytes as a read-only NumPy array, which keeps the memory. The collector cannot clear it.
+    cdef readonly object arena
+    cdef unsigned char* base                # the first byte of the arena; extensions write through it
     cdef object clock
     # May be set later: the producer creates the pool before the Sender.
     cdef public object on_wait, on_exhausted, on_failure

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, final
 
+import numpy as np
+import numpy.typing as npt
+
 from kafkabuf.clock import Clock
 
 @final
@@ -34,6 +37,8 @@ class BufferPool:
     def slab_count(self) -> int: ...
     @property
     def loose(self) -> int: ...
+    @property
+    def arena(self) -> npt.NDArray[np.uint8]: ...
     @property
     def poison(self) -> bool: ...
     @property

@@ -1,6 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """A producer's memory: an arena of `buffer.memory` bytes, handed out in slabs of `batch.size` (Kafka's BufferPool).
 
+The arena is one NumPy array of bytes, made once. Everything below reads and writes it by address.
+
 For a record larger than `batch.size` Kafka allocates a new buffer; this pool hands out a run of adjacent slabs. For a
 small batch it hands out a block, which is a half, a quarter and so on of a slab. It allocates nothing after the
 constructor. The slab that was freed last is reused first, so pages that are not needed are
@@ -14,7 +16,6 @@ cimport cython
 from cpython.buffer cimport PyBUF_FORMAT, PyBuffer_FillInfo
 from cpython.number cimport PyNumber_Index
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 import os
@@ -22,11 +23,14 @@ import threading
 import time
 from weakref import WeakSet
 
+import numpy as np
+
 from kafkabuf._lock cimport break_lock
-from kafkabuf._view cimport items_of, view_of
+from kafkabuf._view cimport items_of, length_of, view_of
 from kafkabuf._blocks cimport (
     block_in_use, block_inconsistency, block_size, count_blocks, put_block, set_up_blocks, take_block, tear_down_blocks,
 )
+from kafkabuf._sealed cimport seal
 from kafkabuf._slabs cimport (
     CUT, MAX_SLABS, STATES, SlabState, count_states, in_use, inconsistency, put, set_up, take, tear_down,
 )
@@ -59,26 +63,37 @@ _STATE_NAMES = ("free", "cut", "open", "closed", "in_flight", "scratch")    # in
 
 
 @cython.final
-cdef class Arena:
-    """`size` bytes of which malloc() touches none."""
+@cython.no_gc_clear     # the arena must outlive every array of it
+cdef class ReadOnlyArena:
+    """The bytes of an arena as a buffer that nobody can write to.
 
-    cdef unsigned char* memory
+    A NumPy array could be made writable again if it were made of the arena itself. NumPy refuses that for an array of
+    this object, which also keeps the memory as long as such an array exists.
+    """
+
+    cdef object arena           # nobody else has it, so that nobody resizes it
+    cdef unsigned char* base
     cdef Py_ssize_t size
 
-    def __cinit__(self, Py_ssize_t size):
-        self.memory = <unsigned char*>malloc(<size_t>size)
-        self.size = size
-        if self.memory == NULL:
-            raise MemoryError(f"no memory for buffer.memory of {size} bytes")
-
-    def __dealloc__(self):
-        free(self.memory)
+    def __cinit__(self, arena):
+        view = view_of(arena, 1, True)
+        self.arena = arena
+        self.base = <unsigned char*>items_of(view)
+        self.size = length_of(view)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.memory, self.size, False, flags)
+        PyBuffer_FillInfo(view, self, self.base, self.size, True, flags)
 
 
-_new_arena = Arena      # tests have other arenas
+seal(ReadOnlyArena)
+
+
+def _new_arena(Py_ssize_t total):       # tests have other arenas
+    """An array of `total` bytes of which np.empty() touches none."""
+    try:
+        return np.empty(total, np.uint8)
+    except (MemoryError, ValueError):   # ValueError: more than an array can have
+        raise MemoryError(f"no memory for buffer.memory of {total} bytes") from None
 
 
 _pools = WeakSet()
@@ -107,7 +122,8 @@ cdef class BufferPool:
     An allocation that must wait calls `on_exhausted()` when it stands in the queue, so that a Sender woken by the call
     sees `waiting`. It calls `on_wait(seconds)` after the wait (Kafka's bufferpool-wait-time), and `on_failure()` if it
     got no memory in time. If such a hook raises, the allocation raises the hook's error and keeps no memory. `poison`
-    overwrites released memory, which exposes code that still reads it. The constructor raises ConfigError for sizes
+    overwrites released memory, which exposes code that still reads it. `arena` is all of the memory as a read-only
+    NumPy array, for tools and tests: other threads write to it meanwhile. The constructor raises ConfigError for sizes
     that make no slab, and MemoryError if the machine refuses the arena.
     """
 
@@ -127,8 +143,9 @@ cdef class BufferPool:
         self.clock = SystemClock() if clock is None else clock
         self.on_wait = on_wait
         self.on_exhausted = on_exhausted
-        self.arena = _new_arena(total)
-        self.base = <unsigned char*>items_of(view_of(self.arena, 1, True))
+        cdef ReadOnlyArena memory = ReadOnlyArena.__new__(ReadOnlyArena, _new_arena(total))
+        self.base = memory.base
+        self.arena = np.frombuffer(memory, np.uint8)
         kb_prefer_huge_pages(self.base, total)
         if set_up(&self.table, self.slab_count) < 0 or set_up_blocks(&self.blocks, self.slab_count, slab_size) < 0:
             raise MemoryError(f"no memory for the bookkeeping of {self.slab_count} slabs")

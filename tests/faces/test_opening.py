@@ -11,7 +11,7 @@ from kafkabuf.broker import EmbeddedCluster
 # What a producer without compression, TLS and bulk sends has no use for. It takes most of the time where it is loaded.
 NEEDLESS = {
     "asyncio", "click", "concurrent.futures", "cramjam", "crc32c", "decimal", "email", "hypothesis",
-    "importlib.metadata", "kafkabuf.append.report", "kio", "numpy", "pydantic", "rich", "ssl", "urllib.request",
+    "importlib.metadata", "kio", "pydantic", "rich", "ssl", "urllib.request",
 }  # fmt: skip
 PROGRAM = """
 import json, sys
