@@ -305,10 +305,11 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             data: anything with the Arrow PyCapsule interface (`__arrow_c_array__` or `__arrow_c_stream__`): a pyarrow
                 RecordBatch or Table, a pandas or polars DataFrame. The columns have the names of Spark's Kafka sink:
                 `value` (binary or string; required), `key`, `topic` (string), `partition` (int32), `timestamp` (of any
-                unit), `headers` (list of struct<key: string, value: binary>). Other columns are ignored. Strings and
-                binaries may be large or views, or dictionary-encoded. A null key or value is Kafka's null. For a null
-                partition the producer chooses one as send() does; a null timestamp is the present time; null headers
-                are no headers; a null topic is an error.
+                unit), `headers` (list of struct<key: string, value: binary>; the names of these two fields count, not
+                their order). Other columns are ignored. Strings and binaries may be large or views, or
+                dictionary-encoded. A null key or value is Kafka's null. For a null partition the producer chooses one
+                as send() does; a null timestamp is the present time; null headers are no headers; a null topic is an
+                error.
             topic: the topic of all rows; takes precedence over the column.
             report: "rows" keeps the place of every row, for `result()`; "errors" keeps the failures and the ranges of
                 offsets, so that its size does not grow with the number of delivered rows.

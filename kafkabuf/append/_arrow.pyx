@@ -2,7 +2,7 @@
 """Binds the columns of an exported Arrow struct; checks types and shapes before any row is read."""
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
-from libc.string cimport memset
+from libc.string cimport memset, strcmp
 
 from kafkabuf.errors import SerializationError
 
@@ -36,6 +36,10 @@ cdef str plain_type_name(const ArrowSchema* schema):
 
 cdef str format_of(const ArrowSchema* schema):
     return schema.format.decode("utf-8", "replace") if schema.format != NULL else ""
+
+
+cdef str name_of(const ArrowSchema* schema):
+    return schema.name.decode("utf-8", "replace") if schema.name != NULL else ""
 
 
 cdef int refuse(str column, const ArrowSchema* schema, str allowed) except -1:
@@ -231,6 +235,7 @@ cdef int bind_headers(
     cdef const ArrowSchema* item
     cdef const ArrowArray* items
     cdef int64_t first, last
+    cdef int key
     if format_of(schema) not in ("+l", "+L") or schema.n_children != 1:
         refuse("headers", schema, allowed)
     check_shape("headers", schema, array, 2, start + rows)
@@ -245,12 +250,28 @@ cdef int bind_headers(
     first = offset_at(&columns.headers, columns.headers.start) if rows else 0
     last = offset_at(&columns.headers, columns.headers.start + rows) if rows else 0
     check_shape("headers", item, items, 1, last)
+    key = place_of_key(item)
+    if key < 0:
+        raise SerializationError(
+            f"column 'headers' has a struct of the fields '{name_of(item.children[0])}' and "
+            f"'{name_of(item.children[1])}'; allowed: {allowed}")
     columns.header = borrow(items, 0, FIXED)
     columns.header_key = bind_items(
-        "headers.key", item.children[0], items.children[0], items.offset, first, last, _TEXT)
+        "headers.key", item.children[key], items.children[key], items.offset, first, last, _TEXT)
     columns.header_value = bind_items(
-        "headers.value", item.children[1], items.children[1], items.offset, first, last, _BYTES)
+        "headers.value", item.children[1 - key], items.children[1 - key], items.offset, first, last, _BYTES)
     return 0
+
+
+cdef int place_of_key(const ArrowSchema* item) noexcept:
+    """Which of the two fields of a header's struct is the key, if the other is the value; -1: they are others."""
+    if is_named(item.children[0], "key") and is_named(item.children[1], "value"):
+        return 0
+    return 1 if is_named(item.children[0], "value") and is_named(item.children[1], "key") else -1
+
+
+cdef bint is_named(const ArrowSchema* schema, const char* name) noexcept:
+    return schema.name != NULL and strcmp(schema.name, name) == 0
 
 
 cdef Column bind_items(
@@ -291,7 +312,7 @@ cdef int bind_columns(
     for i in range(schema.n_children):
         child = schema.children[i]
         column = array.children[i]
-        name = child.name.decode("utf-8", "replace") if child.name != NULL else ""
+        name = name_of(child)
         if (name in _COLUMNS or name == key) and name in seen:
             raise SerializationError(f"there are two columns '{name}': rename or drop one of them")
         seen.add(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kafkabuf.errors import SerializationError
+
 # The numbers of format strings: name, lowest and highest value.
 INTEGERS = {
     "c": ("int8", -(2**7), 2**7 - 1),
@@ -85,9 +87,22 @@ def list_reader(kind: ArrowType) -> tuple[str, int] | None:
     return None if items is None else ("fixed_list", items)
 
 
-def has_entries(kind: ArrowType) -> bool:
-    """Whether the only child of a map has a key and a value."""
-    return len(kind.children) == 1 and kind.children[0].format == "+s" and len(kind.children[0].children) == 2
+def entries(kind: ArrowType, path: str) -> tuple[ArrowType, ArrowType] | None:
+    """The key and the value of a map; None for another type.
+
+    Arrow leaves their names open: the first is the key. Raises SerializationError for names that say the opposite.
+    """
+    if kind.format != "+m" or len(kind.children) != 1 or kind.children[0].format != "+s":
+        return None
+    fields = kind.children[0].children
+    if len(fields) != 2:
+        return None
+    if [field.name for field in fields] == ["value", "key"]:
+        raise SerializationError(
+            f"column '{path}' is a map whose keys are named 'value' and whose values are named 'key': rename them, or "
+            f"exchange them"
+        )
+    return fields[0], fields[1]
 
 
 def unit(kind: ArrowType, family: str) -> int | None:

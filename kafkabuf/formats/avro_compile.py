@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats._avro import AvroEncoder
-from kafkabuf.formats.arrow_types import ArrowType, Column, has_entries, list_reader, type_name
+from kafkabuf.formats.arrow_types import ArrowType, Column, entries, list_reader, type_name
 from kafkabuf.formats.avro_default import DefaultError, encode_default, encode_long
 from kafkabuf.formats.avro_leaves import leaf
 from kafkabuf.formats.avro_schema import MAX_DEPTH, MISSING, Array, Field, Map, Node, Primitive, Record, Union
@@ -107,8 +107,8 @@ class _Compiler:
         if isinstance(node, Array) and (reader := list_reader(kind)) is not None:
             parts, rank = self.value(node.items, 0, kind.children[0], f"{path}[]", depth + 1)
             return reader[0], "array", parts, rank, reader[1]
-        if isinstance(node, Map) and kind.format == "+m" and has_entries(kind):
-            key, item = kind.children[0].children
+        if isinstance(node, Map) and (pair := entries(kind, path)) is not None:
+            key, item = pair
             keys, _ = self.value(Primitive("string"), 0, key, f"{path}{{key}}", depth + 1)
             parts, rank = self.value(node.values, 1, item, f"{path}{{}}", depth + 1)
             return "map", "map", keys + parts, rank, 0

@@ -59,8 +59,8 @@ def _type(column: ArrowType, name: str, path: str) -> Any:
         return "null" if text == "n" else "boolean"
     if text in LISTS or (text.startswith("+w:") and arrow_types.width(column) is not None):
         return {"type": "array", "items": _nullable(column.children[0], f"{name}.item", f"{path}[]")}
-    if text == "+m":
-        return {"type": "map", "values": _nullable(column.children[0].children[1], f"{name}.value", f"{path}{{}}")}
+    if (pair := arrow_types.entries(column, path)) is not None:
+        return {"type": "map", "values": _nullable(pair[1], f"{name}.value", f"{path}{{}}")}
     if text == "+s":
         return derive_record(column.children, name)
     return _logical(column) or _fixed(column, name) or _refuse(column, path)

@@ -102,8 +102,8 @@ class _Compiler:
         if (reader := arrow_types.list_reader(kind)) is not None:
             parts = self.value(0, kind.children[0], ",", f"{path}[]", NULL_WRITTEN)
             return reader[0], "array", "array", parts, reader[1]
-        if kind.format == "+m" and arrow_types.has_entries(kind):
-            key, item = kind.children[0].children
+        if (pair := arrow_types.entries(kind, path)) is not None:
+            key, item = pair
             parts = self._key(key, f"{path}{{key}}")
             parts += self.value(1, item, ":", f"{path}{{}}", NULL_WRITTEN)
             return "map", "map", "object", parts, 0

@@ -64,8 +64,8 @@ def _value(kind: ArrowType, choices: Choices) -> Schema:
         return _object(kind.children, choices)
     if text in LISTS or text.startswith("+w:"):
         return {"type": "array", "items": _type(kind.children[0], choices, null=True)}
-    if text == "+m":
-        return {"type": "object", "additionalProperties": _type(kind.children[0].children[1], choices, null=True)}
+    if (pair := arrow_types.entries(kind, kind.name)) is not None:
+        return {"type": "object", "additionalProperties": _type(pair[1], choices, null=True)}
     return {"type": "string"} | _text(kind, choices)
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats._protobuf import ProtobufEncoder
-from kafkabuf.formats.arrow_types import ArrowType, Column, has_entries, list_reader, type_name
+from kafkabuf.formats.arrow_types import ArrowType, Column, entries, list_reader, type_name
 from kafkabuf.formats.program import Program, Step, joined, make_program
 from kafkabuf.formats.protobuf_leaves import WRAPPERS, leaf
 from kafkabuf.formats.protobuf_schema import Field, Message
@@ -137,11 +137,12 @@ class _Compiler:
 
     def _map(self, field: Field, entry: Message, child: int, kind: ArrowType, path: str) -> Steps:
         values = kind.dictionary or kind
-        if values.format != "+m" or not has_entries(values) or [f.number for f in entry.fields] != [1, 2]:
+        pair = entries(values, path)
+        if pair is None or [f.number for f in entry.fields] != [1, 2]:
             raise _mismatch(field, kind, path, "give a map")
         # Each entry has both its key and its value, also where they are zeros.
         fields = [replace(part, required=True, presence=True) for part in entry.fields]
-        key, value = values.children[0].children
+        key, value = pair
         parts = self._value(fields[0], 0, key, f"{path}{{key}}")
         parts += self._value(fields[1], 1, value, f"{path}{{}}")
         return [_step(field, "map", "map", child, kind, path, parts), *parts]

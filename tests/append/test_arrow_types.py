@@ -126,6 +126,26 @@ def test_headers_of_sliced_items_keep_their_rows() -> None:
     assert [record.headers for record in found] == [[("a", b"1"), ("b", None)], [], [("c", b"3")]]
 
 
+def test_headers_are_bound_by_the_names_of_their_fields_in_either_order() -> None:
+    rig = Rig()
+    rows = [[{"key": "name", "value": "text"}], [], [{"key": "a", "value": None}, {"key": "b", "value": ""}]]
+    column = pa.array(rows, pa.list_(pa.struct([("value", pa.string()), ("key", pa.string())])))
+    found = stored(rig, rig.producer.send_arrow(pa.record_batch({"value": ["v"] * 3, "headers": column}), TOPIC))
+    assert [record.headers for record in found] == [[("name", b"text")], [], [("a", None), ("b", b"")]]
+
+
+@pytest.mark.parametrize("names", [("k", "v"), ("key", "Value"), ("key", "key"), ("name", "value"), ("", "")])
+def test_headers_whose_struct_lacks_a_key_or_a_value_are_refused(names: tuple[str, str]) -> None:
+    rig = Rig()
+    items = pa.StructArray.from_arrays([pa.array(["a"]), pa.array(["b"])], names)
+    column = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), items)
+    message = rf"column 'headers' has a struct of the fields '{names[0]}' and '{names[1]}'; allowed: list<struct<key: "
+    with pytest.raises(SerializationError, match=message) as raised:
+        rig.producer.send_arrow(pa.record_batch({"value": ["v"], "headers": column}), TOPIC)
+    assert raised.value.rows_queued == 0
+    assert_whole(rig.pool)
+
+
 def test_header_without_a_key_is_refused() -> None:
     rig = Rig()
     column = pa.array([[("k", b"")], [(None, b"v")]], HEADERS)
@@ -326,11 +346,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "column 'headers' has the type struct",
     ),
     "int header": (
-        {"value": ["a"], "headers": headers_of(("a", 1), ("k", pa.string()), ("v", pa.int8()))},
+        {"value": ["a"], "headers": headers_of(("a", 1), ("key", pa.string()), ("value", pa.int8()))},
         "column 'headers.value' has the type int8",
     ),
     "binary header key": (
-        {"value": ["a"], "headers": headers_of((b"a", b""), ("k", pa.binary()), ("v", pa.binary()))},
+        {"value": ["a"], "headers": headers_of((b"a", b""), ("key", pa.binary()), ("value", pa.binary()))},
         "column 'headers.key' has the type binary; allowed: string",
     ),
 }  # fmt: skip

@@ -107,6 +107,26 @@ def test_row_that_is_too_large_has_one_number(cluster: EmbeddedCluster, topic: s
     assert "row 2 is left out: the record is too large: " in result.output
 
 
+# ---- headers
+
+
+@pytest.mark.parametrize("name", ["in.parquet", "in.arrow"])
+def test_headers_are_found_by_the_names_of_their_fields(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, name: str
+) -> None:
+    pairs = [[{"key": "name", "value": "text"}], None]
+    headers = pa.array(pairs, pa.list_(pa.struct([("value", pa.string()), ("key", pa.string())])))
+    path = table_file(tmp_path / name, pa.table({"id": [1, 2], "h": headers}))
+    result = produce(cluster, topic, path, "--headers", "h")
+    assert result.exit_code == 0, result.output
+    assert [record.headers for record in cluster.messages(topic)] == [[("name", b"text")], []]
+    others = pa.array(pairs, pa.list_(pa.struct([("key", pa.string()), ("val", pa.string())])))
+    result = produce(cluster, topic, table_file(path, pa.table({"id": [1, 2], "h": others})), "--headers", "h")
+    assert result.exit_code == 1
+    assert "column 'headers' has a struct of the fields 'key' and 'val'; allowed: list<struct<key: " in result.output
+    assert len(values(cluster, topic)) == 2
+
+
 # ---- dead letters
 
 

@@ -90,6 +90,18 @@ CASES = {
         {"topic": "t"},
         (VALUE, ("headers", pairs(TEXT, TEXT))),
     ),
+    "headers whose value stands before their key": Case(
+        "headers attribute unsupported type array<struct<value:binary,key:string>>. headers must be a(n) array<...",
+        r"column 'headers' has type array<struct<value:binary,key:string>>; allowed: array<struct<key:string,value:bin",
+        {"topic": "t"},
+        (VALUE, ("headers", T.ArrayType(T.StructType([T.StructField("value", BYTES), T.StructField("key", TEXT)])))),
+    ),
+    "headers of other names": Case(
+        "headers attribute unsupported type array<struct<k:string,v:binary>>. headers must be a(n) array<...",
+        r"column 'headers' has type array<struct<k:string,v:binary>>; allowed: array<struct<key:string,value:bin",
+        {"topic": "t"},
+        (VALUE, ("headers", T.ArrayType(T.StructType([T.StructField("k", TEXT), T.StructField("v", BYTES)])))),
+    ),
     "overwrite": Case(
         "Save mode Overwrite not allowed for Kafka. Allowed save modes are Append and ErrorIfExists (default).",
         r"mode 'overwrite' is not supported: .*Use \.mode\('append'\)",
