@@ -30,7 +30,7 @@ cdef class LoopCore(ProducerCore):
 
         Raises as KafkaProducer.send().
         """
-        cdef RecordFuture record
+        cdef RecordFuture record = None
         if get_running_loop() is not self.loop:
             return None
         self.sent += 1
@@ -42,5 +42,5 @@ cdef class LoopCore(ProducerCore):
             else:
                 record = ProducerCore.send(self, topic, value, key, headers, partition, timestamp_ms, None, opaque)
         except MustWait:
-            return None
-        return new_aio_future(record, self.ends)
+            pass
+        return None if record is None else new_aio_future(record, self.ends)

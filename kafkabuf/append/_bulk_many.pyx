@@ -156,10 +156,10 @@ def append_many(ProducerCore producer not None, report, topic, values, keys, hea
     cdef SequenceWalker walker
     cdef tuple values_column = column_of("values", values, -1)
     cdef Py_ssize_t count = len(values_column)
-    cdef list other_columns = [
-        None if argument is None else column_of(name, argument, count) for name, argument in (
-            ("keys", keys), ("headers", headers), ("partitions", partitions), ("timestamps_ms", timestamps_ms))
-    ]
+    cdef list other_columns = []
+    for name, argument in (
+            ("keys", keys), ("headers", headers), ("partitions", partitions), ("timestamps_ms", timestamps_ms)):
+        other_columns.append(None if argument is None else column_of(name, argument, count))
     try:
         producer.check_open()
         walker = SequenceWalker.__new__(SequenceWalker, producer, report)

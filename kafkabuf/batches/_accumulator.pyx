@@ -88,6 +88,15 @@ cdef class PartitionQueue:
         return f"PartitionQueue({self.topic}-{self.partition}, {len(self.batches)} batches)"
 
 
+cdef list ints(list numbers):
+    cdef list found = []
+    cdef int number
+    for item in numbers:
+        number = item
+        found.append(number)
+    return found
+
+
 cdef bint comes_before(Batch batch, Batch other) noexcept:
     return batch.first < other.first if batch.number == other.number else batch.number < other.number
 
@@ -126,7 +135,7 @@ cdef class TopicQueues:
         Another id, or fewer partitions, means that the topic was deleted and made again.
         """
         # These are copies: the caller's lists may change, for example in an element's __int__.
-        cdef list nodes = [<int>leader for leader in leaders], elected = [<int>epoch for epoch in epochs]
+        cdef list nodes = ints(leaders), elected = ints(epochs)
         cdef Py_ssize_t number, count = len(nodes)
         cdef bint other_id = topic_id is not None and self.topic_id is not None and topic_id != self.topic_id
         cdef bint made_again = other_id or count < self.partitions

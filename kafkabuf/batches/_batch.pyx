@@ -170,7 +170,8 @@ cdef class Batch:
         cdef RecordsBuilder* b = &self.builder
         cdef size_t begin = records_start(b)
         cdef size_t plain = b.position - begin
-        cdef Py_ssize_t size
+        cdef Py_ssize_t size = 0
+        cdef bint fits = False
         self.tried = True
         # Both views are of memory that the batch owns during the call. A codec keeps neither view.
         source = PyMemoryView_FromMemory(<char*>b.base + begin, plain, PyBUF_READ)
@@ -179,12 +180,12 @@ cdef class Batch:
             size = codec.compress(source, target)
             if not 0 <= size <= scratch_size:
                 raise ValueError(f"the codec reports {size} bytes written, and the scratch has {scratch_size}")
+            fits = True
         except DoesNotFit:
-            return 0
+            pass
         except Exception:
             logger.exception("compression failed for %r; its records are sent plain", self)
-            return 0
-        if <size_t>size + wrap_overhead(b) < plain:
+        if fits and <size_t>size + wrap_overhead(b) < plain:
             wrap(b, scratch, <size_t>size, codec.id)
             self.compression = <double>b.position / <double>(begin + plain)
         return 0

@@ -186,8 +186,8 @@ cdef class SendCore:
             IllegalStateError: the producer is closed, or needs a transaction.
             A serializer's and a partitioner's own errors.
         """
-        cdef FutureRecordMetadata future
-        cdef RecordFuture sent
+        cdef FutureRecordMetadata future = None
+        cdef RecordFuture sent = None
         if value is None and key is None:
             raise ValueError("a record needs a key or a value: both are None")
         if headers is not None:
@@ -202,7 +202,9 @@ cdef class SendCore:
             else:
                 sent = self.producer.queue_record(topic, value, key, headers, partition, timestamp_ms, None, None, 0)
         except KafkaError as error:
-            return self.refuse(error, topic, partition, timestamp_ms)
+            future = self.refuse(error, topic, partition, timestamp_ms)
+        if future is not None:
+            return future
         future = FutureRecordMetadata.__new__(FutureRecordMetadata)
         future.sent = sent
         future.header_size = size_of_headers(headers) if headers else -1

@@ -145,9 +145,9 @@ cdef class ObjectEncoder(AvroObjectUnions):
                 item = value[(<tuple>part.names)[i]]
             except KeyError:
                 self.write_default(w, part, i)
-                continue
-            found += 1
-            self.write(w, part.parts[i], item)
+            else:
+                found += 1
+                self.write(w, part.parts[i], item)
         if self.refuses_extra and len(value) != found:
             return self.check_extra(w, part, value, found, (HINT, *<tuple>part.names))
         return 0
@@ -163,9 +163,9 @@ cdef class ObjectEncoder(AvroObjectUnions):
                 item = getattr(value, <str>PyTuple_GET_ITEM(<object>part.names, i))
             except AttributeError:
                 self.write_default(w, part, i)
-                continue
-            found += 1
-            self.write(w, part.parts[i], item)
+            else:
+                found += 1
+                self.write(w, part.parts[i], item)
         if found == 0 and part.count > 0:
             frame.index = -1
             return self.refuse_type(w, part, value)

@@ -209,7 +209,10 @@ cdef class ObjectWriter:
 
     cdef int refuse_extra(self, Writer* w, const Part* part, object names) except -1:
         w.frames[w.depth - 1].index = -1
-        listed = ", ".join(shown(name) for name in names)
+        cdef list shown_names = []
+        for name in names:
+            shown_names.append(shown(name))
+        listed = ", ".join(shown_names)
         return self.refuse(w, f"has {listed}, for which {self.target(part)} has no field: leave it out, add a field, "
                               f'or give {self.format}(..., extra_columns="ignore")')
 
@@ -350,12 +353,14 @@ cdef str shown(object value):
     try:
         text = repr(value)
     except ValueError:  # an int of more than sys.get_int_max_str_digits()
-        return "of too many digits to show"
+        text = "of too many digits to show"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 cdef str words(object error):
+    cdef str text = ""
     try:
-        return f": {error}"
+        text = f": {error}"
     except Exception:
-        return ""
+        pass
+    return text

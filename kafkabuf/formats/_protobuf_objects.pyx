@@ -285,7 +285,7 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
         except MemoryError:
             raise
         except Exception as error:
-            return self.refuse(w, f"cannot be written: {error}")
+            self.refuse(w, f"cannot be written: {error}")
         return put_raw(self, w, PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded), False)
 
     cdef int kind_of(self, object cls) except -1:
@@ -402,9 +402,11 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
         else:
             return self.refuse_type(w, part, value)
         self.enter(w, part, 1)
-        items = [(self.map_key(w, part, key), item) for key, item in items]
-        items.sort(key=first)
+        encoded = []
         for key, item in items:
+            encoded.append((self.map_key(w, part, key), item))
+        encoded.sort(key=first)
+        for key, item in encoded:
             self.write_entry(w, part, key, item)
         w.depth -= 1
         w.messages -= 1
@@ -513,14 +515,16 @@ cdef inline bint is_zero(const uint8_t* p, const uint8_t* end) noexcept:
 
 cdef object item_named(object value, int kind, object name):
     cdef PyObject* item
+    cdef object found = ABSENT
     if PyDict_Check(value):
         item = PyDict_GetItemWithError(value, name)
         return ABSENT if item == NULL else <object>item
     if kind == IS_MAPPING:
         try:
-            return value[name]
+            found = value[name]
         except KeyError:
-            return ABSENT
+            pass
+        return found
     return getattr(value, name, ABSENT)
 
 

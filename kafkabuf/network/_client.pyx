@@ -99,18 +99,24 @@ cdef class ClientCore:
     def take_back(self, int node_id, int api_key):
         """Take back the requests of one API that the connection has not started. Returns them, oldest first."""
         cdef InFlight entry
-        cdef list taken = []
+        cdef list waiting
+        cdef Py_ssize_t place, kept = 0
         cdef NodeCore node = self._nodes.get(node_id)
         if node is None or node.connection is None:
-            return taken
-        waiting = [node.in_flight.pop() for _ in node.connection.take_back()]
-        for entry in reversed(waiting):
+            return []
+        waiting = list(node.connection.take_back())
+        for place in range(len(waiting) - 1, -1, -1):  # needs no memory: an error here would lose requests
+            waiting[place] = node.in_flight.pop()
+        for place in range(len(waiting)):
+            entry = waiting[place]
             if entry.request.api_key == api_key:
-                taken.append(entry.request)
+                waiting[kept] = entry.request
+                kept += 1
             else:
                 node.connection.send(entry.frame)
                 node.in_flight.append(entry)
-        return taken
+        del waiting[kept:]
+        return waiting
 
     def api_version(self, int node_id, int api_key, supported):
         """The highest version of an API that the node and `supported` (range, or lowest and highest) share.
@@ -269,6 +275,7 @@ cdef class ClientCore:
     cdef int on_news(self, Connection connection) except -1:
         cdef double now = self.now()
         cdef NodeCore node = connection.context
+        cdef object failure = None
         try:
             if node.state is CONNECTING and connection.connected:
                 if self.stats is not None:
@@ -281,15 +288,16 @@ cdef class ClientCore:
                 for frame in connection.take_frames():
                     self.on_frame(node, frame)
         except Exception as error:
+            failure = error
+        if failure is None:
+            failure = connection.error
+        elif not isinstance(failure, AuthenticationError):
             # The broker broke the protocol, so the client does not know where the next response begins. Only a new
             # connection helps. An error of our own code also leaves the stream in the middle of a response.
             # A broker that refuses the credentials says so and closes: its response counts, not the end of the stream.
-            if not isinstance(error, AuthenticationError):
-                error = connection.error or broken(node, error)
-            self._disconnect(node, error, now)
-            return 0
-        if connection.error is not None:
-            self._disconnect(node, connection.error, now)
+            failure = connection.error or broken(node, failure)
+        if failure is not None:
+            self._disconnect(node, failure, now)
         else:
             self.note_started(node, now)
         return 0

@@ -54,7 +54,10 @@ cdef class TlsConnection(Connection):
         self.forget_shipped()
         if self.poller is None:
             return 0
-        return len(self.queue) + sum([len((<Frame> cipher).owners) - 1 for cipher in self.shipped])
+        count = len(self.queue)
+        for cipher in self.shipped:
+            count += len((<Frame> cipher).owners) - 1
+        return count
 
     cpdef int send(self, Frame frame) except -1:
         Connection.send(self, frame)
@@ -118,7 +121,8 @@ cdef class TlsConnection(Connection):
 
     cdef int decrypt(self) except -1:
         cdef Wire* clear = &self.clear
-        cdef Py_ssize_t got, room
+        cdef Py_ssize_t got = 0, room
+        cdef bint dry = False  # TLS has no further bytes now
         while clear.error == 0:
             if clear.length == clear.room and not make_room(clear):
                 self.wire.error = ENOMEM
@@ -128,11 +132,13 @@ cdef class TlsConnection(Connection):
             try:
                 got = self.tls.read(room, view)
             except SSLWantReadError:
-                break
+                dry = True
             except (SSLZeroReturnError, SSLEOFError):
                 got = 0
             finally:
                 view.release()
+            if dry:
+                break
             if not 0 <= got <= room:
                 raise ValueError(f"ssl says that it has read {got} bytes into a buffer of {room}")
             if got == 0:

@@ -55,15 +55,15 @@ cdef class DirectSend(Shortcut):
     """Sends a batch of one record from the thread that has opened it."""
 
     cdef bint send_now(self, Batch batch) noexcept:
-        cdef double now
-        cdef NodeCore node
+        cdef double now = 0
+        cdef NodeCore node = None
         cdef int collects
         cdef bint sent
         try:
             now = self.sender.now()
             node = self.idle_leader(batch, now)
         except Exception:
-            return False  # the Sender meets the same error, and reports it
+            pass  # the Sender meets the same error, and reports it
         if node is None or not self.poller.borrow():
             return False
         collects = PyGC_Disable()  # a collection runs the user's finalizers
@@ -98,21 +98,25 @@ cdef class DirectSend(Shortcut):
     cdef bint put_on_connection(self, Batch batch, NodeCore node, double now) noexcept:
         cdef SenderCore sender = self.sender
         cdef Wire* wire = node.connection.frames
-        cdef ProduceRequest request
+        cdef ProduceRequest request = None
         cdef list batches = None
+        cdef object node_id = node.node_id, failure = None
+        cdef bint started = False
         if wire.head != NULL or wire.armed or wire.held or wire.error or wire.news or wire.credit <= 0:
             return False
         try:
             request = sender.new_produce_request(None)
             batches = self.accumulator.drain_from([self.accumulator.queue_for(batch)], now, False)
-            if not batches:
-                return False
-            request.batches = batches
-            sender.start(node.node_id, request)
+            if batches:
+                request.batches = batches
+                sender.start(node_id, request)
+                started = True
         except Exception as error:
+            failure = error
+        if not started:
             if batches:  # else the batch is in its queue
-                # The Sender fails the batch or puts it back: callbacks run in its thread.
-                sender.unsent_node, sender.unsent_error, sender.unsent = node.node_id, error, request
+                # The Sender fails the batch or puts it back: callbacks run in its thread. There may be no memory here.
+                sender.unsent_node, sender.unsent_error, sender.unsent = node_id, failure, request
             return False
         try:
             sender.count_full(node.node_id, False)

@@ -213,11 +213,12 @@ cdef class SenderCore:
 
     cdef double delay(self, object node_id, list queues) except? -1:
         """Seconds until the node may take requests. Fails the node's batches if the node refuses the client."""
+        cdef double wait = INFINITY
         try:
-            return self._client.connection_delay(node_id)
+            wait = self._client.connection_delay(node_id)
         except AuthenticationError as error:
             self._fail_unauthenticated(queues, error)
-            return INFINITY
+        return wait
 
     cdef int keep_fresh(self, list batches, double now) except -1:
         """Tell metadata that the batches' topics are in use."""
@@ -466,13 +467,14 @@ cdef class SenderCore:
         return self.on_response(request, completion)
 
     cdef bint on_response(self, ProduceRequest request, Completion completion) except -1:
-        cdef ProduceResponse response
+        cdef ProduceResponse response = None
         cdef bint has_all
         try:
             response = parse_response(request.version, completion.response)
         except CorruptMessageError as error:
             self._client.fail_connection(completion.node_id, error)
             self._retry_or_fail_all(request.batches, error)
+        if response is None:
             return False
         self.keep_pause(completion, response.throttle_ms)
         self.stats.answered(completion.node_id, completion.latency, self.now())

@@ -64,10 +64,11 @@ def append_as_leader(node, topic, index, bytearray data not None, terms, Py_ssiz
         start = leader.log.log_start_offset
         return append_batch(node, leader, info, data, most_named)
     except RefusedRecordsError as refused:
-        return Appended(log_start_offset=start, error=refused.error, record_errors=refused.records)
+        outcome = Appended(log_start_offset=start, error=refused.error, record_errors=refused.records)
     except KafkaError as error:
         # The traceback would keep the frames of thousands of partitions.
-        return Appended(log_start_offset=start, error=error.with_traceback(None))
+        outcome = Appended(log_start_offset=start, error=error.with_traceback(None))
+    return outcome
 
 
 cdef object find_leader(node, topic, index, int acks):
