@@ -3,7 +3,7 @@
 
 cimport cython
 from libc.stddef cimport size_t
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from kafkabuf._sealed cimport seal
@@ -15,13 +15,17 @@ from kafkabuf.formats._encoder cimport RowEncoder, fail, reserve
 from kafkabuf.formats._numbers cimport absolute, scale
 from kafkabuf.formats._program cimport (
     FAILED_INEXACT, FAILED_LIMIT, FAILED_NULL, FAILED_PRECISION, FAILED_RANGE, FAILED_SIZE, FAILED_SYMBOL,
-    FAILED_UTF8, FAILED_UUID, WRITE_ARRAY, WRITE_BOOLEAN, WRITE_BYTES, WRITE_CONSTANT, WRITE_DECIMAL, WRITE_DOUBLE,
+    FAILED_UTF8, FAILED_UUID, NO_BRANCH,
+    WRITE_ARRAY, WRITE_BOOLEAN, WRITE_BYTES, WRITE_CONSTANT, WRITE_DECIMAL, WRITE_DOUBLE,
     WRITE_DURATION, WRITE_ENUM, WRITE_FIXED, WRITE_FLOAT, WRITE_LONG, WRITE_LONG_CUT, WRITE_MAP, WRITE_RECORD,
     WRITE_STRING, WRITE_UUID, WRITE_UUID_TEXT, Output, Step, Write, find_items, locate, read_bytes, read_decimal,
     read_integer, read_real,
 )
 from kafkabuf.formats._symbols cimport find_symbol
 from kafkabuf.formats._utf8 cimport is_utf8
+
+cdef extern from *:
+    bint unlikely(bint) nogil   # Cython's own
 
 cdef enum:
     DECIMAL_BYTES = 32
@@ -43,12 +47,11 @@ cdef uint8_t* write_steps(Output* out, const Step* step, const Step* end, int64_
     cdef int64_t place, inner
     while step < end:
         if not locate(step, row, &inner, &place):
-            if step.null_branch < 0:
+            if step.null_branch == NO_BRANCH:
                 return fail(out, FAILED_NULL, step, place)
             p = put_branch(p, step.null_branch)
         else:
-            if step.value_branch >= 0:
-                p = put_branch(p, step.value_branch)
+            p = put_branch(p, step.value_branch)
             p = write_value(out, step, inner, place, p)
             if p == NULL:
                 return NULL
@@ -56,13 +59,15 @@ cdef uint8_t* write_steps(Output* out, const Step* step, const Step* end, int64_
     return p
 
 
-cdef inline uint8_t* put_branch(uint8_t* p, int16_t branch) noexcept nogil:
+cdef inline uint8_t* put_branch(uint8_t* p, int branch) noexcept nogil:
+    if unlikely(branch < 0):
+        if branch != NO_BRANCH:
+            p[0] = <uint8_t>-branch
+            p[1] = <uint8_t>(-branch >> 8)
+            p += 2
+        return p
     p[0] = <uint8_t>branch
-    p += 1
-    if branch > 0xff:
-        p[0] = <uint8_t>(branch >> 8)
-        p += 1
-    return p
+    return p + 1
 
 
 cdef inline uint8_t* write_value(

@@ -81,15 +81,20 @@ cdef enum Write:
     WRITE_NULL              # a value that cannot be written: it is null
 
 
+cdef enum:
+    NO_BRANCH = -1      # program.NO_BRANCH
+
+
 cdef struct Step:
     # ---- the program: never changes
     Read read
     Write write
     int32_t size                # steps: this step and its descendants
     int32_t child               # the number of the column among its parent's children
-    int16_t null_branch         # the one or two bytes of the union's null branch, as a little-endian number; -1: a null
-                                # is an error; Protobuf: 0
-    int16_t value_branch        # those of the union's other branch; -1: no union
+    # The byte of the union's branch for a null, and for another value. Two bytes are the negative of a little-endian
+    # number. NO_BRANCH: a null is an error (Protobuf: 0 where it is none); there is no union.
+    int16_t null_branch
+    int16_t value_branch
     int64_t factor              # numbers are multiplied by it; if negative, divided by -factor without a remainder
     int64_t low, high           # the allowed numbers, after that
     int64_t width, to_width     # bytes of a value that is read, and that is written; items of a READ_FIXED_LIST

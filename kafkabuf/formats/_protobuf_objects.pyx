@@ -515,11 +515,12 @@ cdef inline bint is_zero(const uint8_t* p, const uint8_t* end) noexcept:
 
 cdef object item_named(object value, int kind, object name):
     cdef PyObject* item
-    cdef object found = ABSENT
+    cdef object found
     if PyDict_Check(value):
         item = PyDict_GetItemWithError(value, name)
         return ABSENT if item == NULL else <object>item
     if kind == IS_MAPPING:
+        found = ABSENT
         try:
             found = value[name]
         except KeyError:

@@ -14,7 +14,7 @@ from kafkabuf.formats.arrow_types import ArrowType, Column, entries, list_reader
 from kafkabuf.formats.avro_default import DefaultError, encode_default, encode_long
 from kafkabuf.formats.avro_leaves import leaf
 from kafkabuf.formats.avro_schema import MAX_DEPTH, MISSING, Array, Field, Map, Node, Primitive, Record, Union
-from kafkabuf.formats.program import Program, Step, joined, make_program
+from kafkabuf.formats.program import NO_BRANCH, Program, Step, joined, make_program
 
 Steps = list[Step]
 
@@ -116,7 +116,7 @@ class _Compiler:
 
     def _union(self, node: Union, child: int, kind: ArrowType, path: str, depth: int) -> tuple[Steps, int]:
         """The branch of the lowest rank; of several, the first. A column's type chooses it, not each value."""
-        null_branch, null, fits, errors = -1, b"", [], []
+        null_branch, null, fits, errors = NO_BRANCH, b"", [], []
         for number, branch in enumerate(node.branches):
             if branch == Primitive("null"):
                 null = encode_long(number)
@@ -127,7 +127,7 @@ class _Compiler:
                 fits.append((rank, number, steps))
             except _MismatchError as error:
                 errors.append(error)
-        if kind.format == "n" and kind.dictionary is None and null_branch >= 0:
+        if kind.format == "n" and kind.dictionary is None and null:
             return [Step("null", "constant", path, "null", str(node), child, constant=null)], 0
         if not fits:
             raise (
@@ -142,8 +142,9 @@ class _Compiler:
 
 
 def _branch(number: int) -> int:
-    """A branch as a step has it: the bytes of its number."""
-    return int.from_bytes(encode_long(number), "little")
+    """A branch as a step has it (_program.pxd)."""
+    encoded = encode_long(number)
+    return encoded[0] if len(encoded) == 1 else -int.from_bytes(encoded, "little")
 
 
 def _default(record: Record, found: Field, path: str) -> Step:

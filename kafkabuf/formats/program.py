@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 MAX_STEPS = 1 << 16
+NO_BRANCH = -1
 
 
 class Step(NamedTuple):
@@ -24,8 +25,8 @@ class Step(NamedTuple):
     target: str  # the format's type, for errors
     child: int = 0
     size: int = 1
-    null_branch: int = -1
-    value_branch: int = -1
+    null_branch: int = NO_BRANCH
+    value_branch: int = NO_BRANCH
     factor: int = 1
     low: int = INT64_MIN
     high: int = INT64_MAX
