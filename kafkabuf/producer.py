@@ -12,7 +12,10 @@ from uuid import UUID
 
 from kafkabuf._buffers import Headers, K, V
 from kafkabuf._pool import BufferPool
+from kafkabuf.append._bulk_arrow import append_arrow
+from kafkabuf.append._bulk_many import append_many
 from kafkabuf.append._producer import ProducerCore
+from kafkabuf.append.report import BulkReport
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import give_back_claims
 from kafkabuf.batches.accumulator import RecordAccumulator
@@ -26,6 +29,7 @@ from kafkabuf.errors import (
     KafkaError,
     TimeoutError,
 )
+from kafkabuf.formats.plan import formats_of
 from kafkabuf.interceptors import close_all
 from kafkabuf.metadata.groups import GroupMetadata, Offsets, group_of, offsets_of
 from kafkabuf.metadata.metadata import Metadata, TopicInfo
@@ -43,7 +47,6 @@ from kafkabuf.transactions.manager import TransactionManager
 if TYPE_CHECKING:
     import ssl
 
-    from kafkabuf.append.report import BulkReport
     from kafkabuf.batches._batch import RecordFuture
     from kafkabuf.formats.plan import AnyFormat
     from kafkabuf.formats.registry import SchemaRegistry
@@ -332,11 +335,6 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             The rows before the faulty row are queued all the same: `error.report` is their BulkReport, and
             `error.rows_queued` counts them (including rows that were too large). No row after the faulty row is queued.
         """
-        # Imported late: they load NumPy, which a producer without bulk sends does not need.
-        from kafkabuf.append._bulk_arrow import append_arrow
-        from kafkabuf.append.report import BulkReport
-        from kafkabuf.formats.plan import formats_of
-
         self.check_open()
         formats = formats_of(value_format, key_format, key, self._registry, waits=not self._in_sender_thread())
         pending = BulkReport(self._clock, report)
@@ -372,9 +370,6 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             record are queued all the same: `error.report` is their BulkReport, and `error.rows_queued` counts them. No
             record after the faulty record is queued.
         """
-        from kafkabuf.append._bulk_many import append_many  # late, as in send_arrow()
-        from kafkabuf.append.report import BulkReport
-
         self.check_open()
         pending = BulkReport(self._clock, report)
         append_many(self, pending, topic, values, keys, headers, partitions, timestamps_ms)

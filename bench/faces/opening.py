@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -81,12 +82,14 @@ def _measure(distribution_name: str, program: str, job: Job) -> Measurement:
 def _open(program: str, servers: str) -> tuple[float, int]:
     """CPU seconds and resident bytes of a process that runs the program, its start included.
 
-    -S: the .pth files of a development environment, which an application does not have, are not loaded.
+    -S: the .pth files of a development environment, which an application does not have, are not loaded. pip compiles
+    the modules that it installs. So the first process writes the bytecode of this tree, whatever the environment says.
     """
     script = MEASURED + program + ("" if "measure()" in program else "measure()")
     places = [str(ROOT), sysconfig.get_path("purelib")]
     command = [sys.executable, "-S", "-c", script, servers, TOPIC, *places]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     cpu, resident = json.loads(done.stdout)
     return cpu, resident
 

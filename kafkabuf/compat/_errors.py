@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
+import threading
+from contextlib import suppress
+from functools import cache, partial
+from types import ModuleType
 from typing import TypeVar
 
 from kafkabuf.errors import KafkaError
+from kafkabuf.network.background import BackgroundCall
 
 Error = TypeVar("Error", bound=KafkaError)
 
@@ -16,3 +24,31 @@ def converted(error: KafkaError, kind: type[Error]) -> Error:
     other.__cause__ = error.__cause__
     other.__suppress_context__ = True
     return other.with_traceback(error.__traceback__)
+
+
+def peer_module(name: str) -> ModuleType | None:
+    """A module of the other client; None where it is not installed.
+
+    Only an error needs it, so that a producer opens without it. Then a thread of ours imports it: an exception that is
+    thrown into the caller (Ctrl-C) interrupts the wait for that thread, and leaves no lock of an import taken.
+    """
+    if not sys.is_finalizing():  # then no thread starts
+        loading, ended = _loading(name, os.getpid())
+        ended.wait()
+        with suppress(KafkaError):  # no thread could start, or the module is broken
+            return loading.result()
+    return _imported(name)
+
+
+@cache
+def _loading(name: str, pid: int) -> tuple[BackgroundCall[ModuleType | None], threading.Event]:
+    """The import of a module, which runs once in a process: a forked child has none of its parent's threads."""
+    ended = threading.Event()
+    return BackgroundCall(partial(_imported, name), ended.set, "kafkabuf-peer"), ended
+
+
+def _imported(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None

@@ -35,6 +35,7 @@ from kafkabuf.errors import (
     TimeoutError,
 )
 from kafkabuf.errors import KafkaError as OwnError
+from kafkabuf.metadata.admin import Admin
 from kafkabuf.metadata.groups import group_of, offsets_of
 from kafkabuf.producer import described
 
@@ -292,8 +293,6 @@ class Producer(ProduceCore):
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
         """Brokers and topics (None: all topics), with confluent-kafka's names. Creates no topic."""
         self._check_open()
-        from kafkabuf.metadata.admin import Admin
-
         config = self._producer.config
         if timeout is not None and timeout >= 0:
             config = config.replaced({"max_block_ms": int(timeout * 1000)})

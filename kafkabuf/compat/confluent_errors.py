@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from kafkabuf import errors
+from kafkabuf.compat._errors import peer_module
 
 # librdkafka's codes of errors that do not come from a broker.
 LOCAL = {
@@ -175,11 +176,10 @@ class Classes(NamedTuple):
 @cache
 def classes() -> Classes:
     """confluent-kafka's classes, or this module's where confluent-kafka is not installed."""
-    try:
-        import confluent_kafka
-    except ImportError:
+    peer = peer_module("confluent_kafka")
+    if peer is None:
         return Classes(OwnKafkaError, OwnKafkaException)
-    return Classes(confluent_kafka.KafkaError, confluent_kafka.KafkaException)
+    return Classes(peer.KafkaError, peer.KafkaException)
 
 
 def new_error(name: str, text: str, *, retriable: bool = False, fatal: bool = False, abort: bool = False) -> Any:

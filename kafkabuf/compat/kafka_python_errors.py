@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from kafkabuf import errors
-from kafkabuf.compat._errors import converted
+from kafkabuf.compat._errors import converted, peer_module
 from kafkabuf.errors import KafkaError
 
 # The classes of kafka.errors for errors that have no code, or another class than their code names. The first class that
@@ -86,8 +86,4 @@ def _rebuilt(own: type[KafkaError], args: tuple[Any, ...]) -> Any:
 
 @cache
 def _kafka_errors() -> ModuleType | None:
-    try:
-        import kafka.errors
-    except ImportError:
-        return None
-    return kafka.errors  # type: ignore[no-any-return]
+    return peer_module("kafka.errors")

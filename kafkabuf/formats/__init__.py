@@ -1,8 +1,26 @@
-"""Formats make keys and values of Arrow columns: `producer.send_arrow(table, topic, value_format=Avro())`."""
+"""Formats make keys and values of Arrow columns: `producer.send_arrow(table, topic, value_format=Avro())`.
 
-from kafkabuf.formats.avro import Avro
-from kafkabuf.formats.json_format import Json
-from kafkabuf.formats.protobuf import Protobuf
-from kafkabuf.formats.raw import Raw
+Importing the package loads no format, since each producer imports modules of it: the first use of a name does.
+"""
 
-__all__ = ["Avro", "Json", "Protobuf", "Raw"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkabuf.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from kafkabuf.formats.avro import Avro as Avro
+    from kafkabuf.formats.json_format import Json as Json
+    from kafkabuf.formats.protobuf import Protobuf as Protobuf
+    from kafkabuf.formats.raw import Raw as Raw
+
+_HOMES = {
+    "Avro": "kafkabuf.formats.avro",
+    "Json": "kafkabuf.formats.json_format",
+    "Protobuf": "kafkabuf.formats.protobuf",
+    "Raw": "kafkabuf.formats.raw",
+}
+__all__ = [*_HOMES]  # noqa: PLE0604
+
+__getattr__ = lazy_names(globals(), _HOMES)

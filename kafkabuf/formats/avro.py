@@ -6,9 +6,12 @@ import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
+from typing import Any, ClassVar, Literal, Self, final
 
 from kafkabuf.errors import ConfigError, SerializationError
+from kafkabuf.formats._avro_objects import ObjectEncoder, object_encoder
+from kafkabuf.formats._encoded import columns_of
+from kafkabuf.formats._object_writer import object_serializer
 from kafkabuf.formats.arrow_types import ArrowType, Column
 from kafkabuf.formats.avro_compile import compile_column, compile_rows
 from kafkabuf.formats.avro_derive import derive_record, derive_value
@@ -16,9 +19,6 @@ from kafkabuf.formats.avro_references import merged
 from kafkabuf.formats.avro_schema import Node, Record, Union, canonical, parse
 from kafkabuf.formats.format import Format, Source, check_extra_columns, checked_prefix
 from kafkabuf.formats.program import Program
-
-if TYPE_CHECKING:
-    from kafkabuf.formats._avro_objects import ObjectEncoder
 
 ROW = "Row"  # the name of a derived record
 _CACHED = 64
@@ -73,8 +73,6 @@ class Avro(Format):
         A stream is read: give it to no other call afterwards. Raises SerializationError for data without the Arrow
         PyCapsule interface, and for a column that has no Avro type.
         """
-        from kafkabuf.formats._encoded import columns_of
-
         return self.schema if self.schema is not None else _derived_rows(columns_of(data))
 
     def encode_object(self, value: Any, prefix: bytes | None = None) -> bytes | None:
@@ -94,8 +92,6 @@ class Avro(Format):
 
         Raises ConfigError for a format without a schema.
         """
-        from kafkabuf.formats._object_writer import object_serializer
-
         return object_serializer(self._encoder(field), self.prefix)
 
     def _encoder(self, field: str) -> ObjectEncoder:
@@ -114,7 +110,7 @@ class Avro(Format):
         return _derived_rows(kinds) if source.is_record else json.dumps(derive_value(kinds[0], ROW))
 
     def record_name(self, schema: str) -> str | None:
-        from kafkabuf.formats.registry.subjects import avro_record_name  # late: only a registry needs it
+        from kafkabuf.formats.registry.subjects import avro_record_name  # no load: it came with the registry
 
         return avro_record_name(schema)
 
@@ -167,8 +163,6 @@ def _compiled_column(text: str, column: Column, prefix: bytes, extra_columns: st
 
 @functools.lru_cache(_CACHED)
 def _object_encoder(text: str, extra_columns: str, field: str) -> ObjectEncoder:
-    from kafkabuf.formats._avro_objects import object_encoder
-
     return object_encoder(text, extra_columns, field)
 
 

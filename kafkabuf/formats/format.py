@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from kafkabuf.errors import ConfigError
+from kafkabuf.formats._encoded import encode
 
 if TYPE_CHECKING:
     from kafkabuf.formats.arrow_types import Column
@@ -57,8 +58,6 @@ class Format(ABC):
         A row is a record of all columns. If the schema is no record, there must be one column, and its nulls are None.
         Raises SerializationError as send_arrow() does.
         """
-        from kafkabuf.formats._encoded import encode
-
         return encode(self, data)
 
     def program(self, source: Source) -> Program:

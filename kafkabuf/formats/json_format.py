@@ -9,10 +9,12 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self, final
 
 from kafkabuf.errors import ConfigError
+from kafkabuf.formats._encoded import columns_of
 from kafkabuf.formats.arrow_types import Column
 from kafkabuf.formats.format import Format, Source, checked_prefix
 from kafkabuf.formats.json_compile import Choices, compile_column, compile_rows
 from kafkabuf.formats.json_derive import derive_rows, derive_value
+from kafkabuf.formats.json_objects import object_serializer
 from kafkabuf.formats.json_pattern import pattern_ops, zone_of
 from kafkabuf.formats.program import Program
 
@@ -102,8 +104,6 @@ class Json(Format):
         A stream is read: give it to no other call afterwards. Raises SerializationError for data without the Arrow
         PyCapsule interface, and for a column that is not written as JSON.
         """
-        from kafkabuf.formats._encoded import columns_of
-
         return self.schema_text(Source(tuple(enumerate(columns_of(data))), is_record=True))
 
     # ---- Python objects ----------------------------------------------------------------------------------------------
@@ -130,8 +130,6 @@ class Json(Format):
             raise ConfigError(
                 "a Json that is a serializer takes no dialect, patterns or ignore_null_fields: these are for columns"
             )
-        from kafkabuf.formats.json_objects import object_serializer
-
         return object_serializer(field, self.prefix)
 
     # ---- what a Schema Registry asks for -----------------------------------------------------------------------------

@@ -105,7 +105,7 @@ class Formats:
             return format
         if self._registry is None:
             return ResolvedFormat(format, None)
-        from kafkabuf.formats.registry.resolving import resolve_format  # late: few producers have a registry
+        from kafkabuf.formats.registry.resolving import resolve_format  # no load: it came with the registry
 
         if self._waits:
             return resolve_format(self._registry, format, topic, field, source, timeout)

@@ -8,9 +8,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
+from typing import Any, ClassVar, Literal, Self, final
 
 from kafkabuf.errors import ConfigError, SerializationError
+from kafkabuf.formats._object_writer import object_serializer
+from kafkabuf.formats._protobuf_objects import ProtobufObjectEncoder, object_encoder
 from kafkabuf.formats.arrow_types import Column
 from kafkabuf.formats.format import Format, Source, check_extra_columns, checked_prefix
 from kafkabuf.formats.program import Program
@@ -18,9 +20,6 @@ from kafkabuf.formats.protobuf_compile import Rules, compile_column, compile_row
 from kafkabuf.formats.protobuf_descriptor import descriptor_set, last_file, needed_files, raw_files
 from kafkabuf.formats.protobuf_schema import Message, declares, parse
 from kafkabuf.formats.protobuf_text import compile_text
-
-if TYPE_CHECKING:
-    from kafkabuf.formats._protobuf_objects import ProtobufObjectEncoder
 
 _CACHED = 64
 
@@ -130,8 +129,6 @@ class Protobuf(Format):
 
     def object_serializer(self, field: str) -> Callable[[Any], bytes | None]:
         """The serializer of a producer's keys or values. `field`, "key" or "value", begins the paths in errors."""
-        from kafkabuf.formats._object_writer import object_serializer
-
         return object_serializer(self._encoder(field), self.prefix)
 
     def _encoder(self, field: str) -> ProtobufObjectEncoder:
@@ -240,6 +237,4 @@ def _compiled_column(descriptors: bytes, message: str, column: Column, prefix: b
 
 @functools.lru_cache(_CACHED)
 def _object_encoder(descriptors: bytes, message: str, rules: Rules, field: str) -> ProtobufObjectEncoder:
-    from kafkabuf.formats._protobuf_objects import object_encoder
-
     return object_encoder(_parsed(descriptors, message), rules.extra_columns, rules.missing_columns, field)

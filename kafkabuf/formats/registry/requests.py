@@ -56,7 +56,9 @@ class Requests:
         if client not in CLIENTS:
             raise ConfigError(f"client must be {', '.join(CLIENTS)}, found {client!r}")
         self._settings = settings
-        self._client = client
+        # Loads confluent-kafka, which no call may do later.
+        available = client != "kafkabuf" and usable(settings)
+        self._theirs = client == "confluent" or available
         self._clock = clock
         self._closing = closing
         self._tokens = TokenSource(settings, clock, closing)
@@ -122,8 +124,9 @@ class Requests:
             raise
 
     def _session(self, address: Address, token: str | None, seconds: float) -> Session:
-        theirs = self._client == "confluent" or (self._client == "auto" and usable(self._settings))
-        return (ConfluentSession if theirs else RestSession)(self._settings, address, token, seconds, self._closing)
+        return (ConfluentSession if self._theirs else RestSession)(
+            self._settings, address, token, seconds, self._closing
+        )
 
     def _struck(self, error: KafkaError) -> KafkaError:
         error.args = (self._settings.struck(str(error)),)

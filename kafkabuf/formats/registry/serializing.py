@@ -9,6 +9,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.config.schema_registry import FRAMINGS
 from kafkabuf.errors import ConfigError, TimeoutError
 from kafkabuf.formats.format import Format
+from kafkabuf.formats.json_format import Json
 from kafkabuf.formats.registry.registry import SchemaRegistry
 from kafkabuf.formats.registry.resolving import resolve_format
 
@@ -44,6 +45,8 @@ class TopicSchemas:
         }
         for field, format in self._formats.items():
             _check(field, format, registry, config)
+            if isinstance(format, Json):
+                format.object_serializer(field)  # loads orjson, or says that it is missing, before the first send()
         self.key: ByTopic | None = {} if "key" in self._formats else None
         self.value: ByTopic | None = {} if "value" in self._formats else None
 
