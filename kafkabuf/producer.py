@@ -42,7 +42,6 @@ from kafkabuf.sending.check import require_brokers
 from kafkabuf.sending.lifetime import Running
 from kafkabuf.sending.sender import Sender
 from kafkabuf.transactions.idempotence import producer_state
-from kafkabuf.transactions.manager import TransactionManager
 
 if TYPE_CHECKING:
     import ssl
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from kafkabuf.formats.registry import SchemaRegistry
     from kafkabuf.formats.registry.serializing import TopicSchemas
     from kafkabuf.record_metadata import RecordMetadata
+    from kafkabuf.transactions.manager import TransactionManager
     from kafkabuf.typing import BytesLike, Options
 
 TRANSACTIONAL_CHILD = (

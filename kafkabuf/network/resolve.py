@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, host_port, printable
 from kafkabuf.producer_log import producer_log
@@ -17,8 +15,7 @@ from kafkabuf.producer_log import producer_log
 log = producer_log("kafkabuf.network")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """One way to reach a host: an address family and what `socket.connect` takes for it."""
 
     family: int
@@ -73,11 +70,16 @@ class Lookup:
 
 
 def _is_address(host: str) -> bool:
+    return any(_is_address_of(family, host) for family in (socket.AF_INET, socket.AF_INET6))
+
+
+def _is_address_of(family: int, host: str) -> bool:
+    address, scoped, zone = host.partition("%")
     try:
-        ipaddress.ip_address(host)
-    except ValueError:
+        socket.inet_pton(family, address)
+    except (OSError, ValueError):  # ValueError: a null byte, or no ASCII
         return False
-    return True
+    return not scoped or (family == socket.AF_INET6 and zone != "")
 
 
 def bootstrap_hosts(

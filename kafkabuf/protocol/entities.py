@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING
 from functools import cache
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from kafkabuf.protocol.schema import FieldSpec, Shape, convert
 from kafkabuf.protocol.tables import TABLES
@@ -59,8 +59,7 @@ class Api(NamedTuple):
         return self.flexible is not None and version >= self.flexible
 
 
-@dataclass
-class _Line:
+class _Line(NamedTuple):
     name: str
     kafka_type: str
     array: bool
@@ -68,7 +67,7 @@ class _Line:
     null: range
     tag: int | None
     default: Any
-    below: list[Self] = field(default_factory=list)
+    below: list[_Line]
 
 
 @cache
@@ -112,6 +111,7 @@ def _lines(api_key: int) -> dict[str, list[_Line]]:
             _range(null_versions, known) if null else _NEVER,
             None if tag is None else int(tag),
             MISSING if default is None else _DEFAULTS[default] if default in _DEFAULTS else int(default),
+            below=[],
         )
         depth = len(indent) // 2 - 2
         level[depth].append(line)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 from uuid import UUID
 
 from kafkabuf.protocol.error_codes import ErrorCode
@@ -103,8 +103,7 @@ def _uuid(raw: bytes) -> UUID | None:
     return UUID(bytes=raw) if any(raw) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """What a field holds: a value or an array of values, which are primitive (`kafka_type`) or nested (`entity`)."""
 
     kafka_type: str
@@ -122,8 +121,7 @@ class Shape:
         return cls(field.metadata.get("kafka_type", ""), entity, array, nullable)
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSpec:
+class FieldSpec(NamedTuple):
     """One field of a message."""
 
     name: str
@@ -295,8 +293,7 @@ def _field_reader(field: FieldSpec, flexible: bool) -> Reader:
     return _array_reader(item, flexible, shape.nullable) if shape.array else item
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(NamedTuple):
     """How the bytes of a message or nested type are read: its fields in the order of the wire, the readers of its
     tagged fields, and what a field has that the bytes lack."""
 

@@ -41,7 +41,6 @@ from kafkabuf.sending._sender import SenderCore
 from kafkabuf.sending.explanation import Explanation
 from kafkabuf.sending.unseen_failures import Failures
 from kafkabuf.transactions.idempotence import ProducerIdSource, ProducerState
-from kafkabuf.transactions.manager import TransactionManager
 from kafkabuf.transactions.states import State
 
 if TYPE_CHECKING:
@@ -97,6 +96,9 @@ class Sender(SenderCore):
         accumulator.on_failed = self._count_failed
         self._abort_deadline = float("inf")  # while closing: the Sender then no longer waits for the transaction's end
         if config.transactional_id is not None:
+            # Late: most producers have no transactions, and the Sender is made when a producer opens.
+            from kafkabuf.transactions.manager import TransactionManager
+
             self._transactions = TransactionManager(config, accumulator, client, clock)
             self._seen_state = self._transactions.state  # after the last _run_transactions
         elif self._producer_state is not None:
