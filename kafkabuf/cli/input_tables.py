@@ -9,11 +9,12 @@ import click
 
 from kafkabuf.cli.input_bytes import CHUNK, InputBytes
 from kafkabuf.cli.input_csv import csv_rows
-from kafkabuf.cli.input_records import Columns, compact
+from kafkabuf.cli.input_records import Columns
 from kafkabuf.cli.input_rows import MAX_ROWS, Rows, pieces_of
 from kafkabuf.errors import SerializationError
 from kafkabuf.extras import needs
 from kafkabuf.formats import Json
+from kafkabuf.shown import json_object
 
 with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
     import pyarrow as pa
@@ -200,8 +201,5 @@ def _as_json(batch: Any) -> list[bytes]:
     try:
         return [row or b"" for row in Json().encode(batch)]
     except SerializationError:  # a type or a text that JSON does not have
-        return [compact({name: _plain(value) for name, value in row.items()}) for row in batch.to_pylist()]
-
-
-def _plain(value: object) -> object:
-    return value if isinstance(value, int | None) else str(value)
+        columns = list(zip(batch.schema.names, batch.columns, strict=True))
+        return [json_object({name: column[row] for name, column in columns}) for row in range(batch.num_rows)]

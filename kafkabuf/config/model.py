@@ -9,6 +9,7 @@ from kafkabuf.config import checks, peer_names, refused, schema_registry
 from kafkabuf.config.kinds import Setting, dotted
 from kafkabuf.config.settings import ProducerSettings
 from kafkabuf.errors import ConfigError
+from kafkabuf.shown import shown
 
 SMALLEST_SLAB = 512
 
@@ -136,5 +137,5 @@ def _unknown(name: str, fields: Iterable[str]) -> str:
 def _explain(name: str, error: ValueError, value: object) -> str:
     if isinstance(error, ConfigError):
         return str(error)
-    found = f", found {value!r}" if ProducerConfig.model_fields[name].shown else ""
+    found = f", found {shown(value)}" if ProducerConfig.model_fields[name].shown else ""
     return f"{dotted(name)}: {error}{found}"

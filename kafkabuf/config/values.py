@@ -13,6 +13,7 @@ from typing import Any
 from kafkabuf.config.kinds import split, whole
 from kafkabuf.errors import ConfigError
 from kafkabuf.java_names import unshaded
+from kafkabuf.shown import shown
 
 Serializer = Callable[[Any], bytes | bytearray | memoryview | None]
 
@@ -71,7 +72,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = rest.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"bootstrap.servers: {text.strip()!r} is not host:port (port 1 to 65535)")
+        raise ConfigError(f"bootstrap.servers: {shown(text.strip())} is not host:port (port 1 to 65535)")
     return host, int(port)
 
 
@@ -87,7 +88,11 @@ def addresses(value: object) -> tuple[tuple[str, int], ...]:
         )
     if not entries:
         raise ConfigError("bootstrap.servers is empty: give at least one host:port of the cluster")
-    return tuple(_pair(entry) if isinstance(entry, tuple) else parse_address(str(entry)) for entry in entries)
+    return tuple(_pair(entry) if isinstance(entry, tuple) else _entry(entry) for entry in entries)
+
+
+def _entry(entry: Any) -> tuple[str, int]:
+    return parse_address(entry if isinstance(entry, str) else shown(entry))
 
 
 def _pair(entry: tuple[Any, ...]) -> tuple[str, int]:

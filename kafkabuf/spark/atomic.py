@@ -43,6 +43,7 @@ from kafkabuf.metadata.admin import ActiveProducer, Admin, TransactionDescriptio
 from kafkabuf.metadata.snapshot import is_legal_topic
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.sharing import SharedTransaction, assign, begin_shared, join, leave
+from kafkabuf.shown import escaped
 from kafkabuf.spark import preflight, workers
 from kafkabuf.spark.delivery import Delivery
 from kafkabuf.spark.limits import TopicLimits
@@ -328,7 +329,7 @@ class _TransactionPart:
     def _partitions_of(self, batch: pa.RecordBatch) -> set[TopicPartition]:
         """The partitions to which the rows of the batch may go."""
         topic = self._options.topic
-        names = {topic} if topic else set(batch.column("topic").unique().to_pylist())
+        names = {topic} if topic else set(map(escaped, batch.column("topic").unique()))
         topics = [name for name in names if name and is_legal_topic(name)]
         with workers.lent_admin(self._options.producer) as admin:
             counts = {topic: admin.partitions_of(topic) for topic in topics}

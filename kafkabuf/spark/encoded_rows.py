@@ -20,8 +20,8 @@ from kafkabuf.formats import Json
 from kafkabuf.formats._encoded import columns_of, encode_batch
 from kafkabuf.formats.format import ResolvedFormat, Source
 from kafkabuf.formats.program import Program
+from kafkabuf.shown import json_object
 from kafkabuf.spark.record_formats import UNENCODABLE, RecordFormats
-from kafkabuf.spark.row_text import row_text
 from kafkabuf.spark.schema import as_record
 from kafkabuf.spark.schema_headers import Flags, Header, with_headers
 
@@ -46,8 +46,9 @@ class _Encoder:
         )
         if errors:
             texts: list[bytes | None] = [None] * batch.num_rows
+            names = batch.schema.names
             for row in errors:
-                texts[row] = row_text(batch, self._columns, row)
+                texts[row] = json_object({names[column]: batch.column(column)[row] for column in self._columns})
             import pyarrow.compute as pc  # late: few tasks need it
 
             column = pc.coalesce(column, pa.array(texts, pa.large_binary()))

@@ -22,6 +22,7 @@ from kafkabuf.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
+from kafkabuf.shown import text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +116,7 @@ class TopicLimits:
     def _wrong_time(self, rows: pa.RecordBatch, place: int) -> KafkaError:
         before, after = self.before_max_ms, self.after_max_ms
         return InvalidTimestampError(
-            f"topic '{self.topic}' does not take timestamp {rows.column('timestamp')[place]}: "
+            f"topic '{self.topic}' does not take timestamp {text(rows.column('timestamp')[place])}: "
             f"message.timestamp.before.max.ms is {'unlimited' if before is None else before}, "
             f"message.timestamp.after.max.ms is {'unlimited' if after is None else after}"
         )

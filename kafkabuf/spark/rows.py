@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from kafkabuf.batches._batch import RecordFuture
@@ -16,6 +17,7 @@ from kafkabuf.errors import (
     RecordTooLargeError,
 )
 from kafkabuf.producer import KafkaProducer
+from kafkabuf.shown import escaped, raw
 from kafkabuf.spark.numbered import NumberedRows
 from kafkabuf.transactions.idempotence import ERRORS_OF_RECORDS
 
@@ -74,12 +76,11 @@ def send_dead_letter(
     value = _bytes(rows, "value", place)
     headers: list[tuple[str, bytes | None]] = []
     if "headers" in rows.batch.schema.names:
-        pairs = rows.batch.column("headers")[place].as_py() or ()
-        headers += [(item["key"], item["value"]) for item in pairs if item is not None and item["key"] is not None]
+        headers += _headers(rows.batch.column("headers")[place])
     headers += [
         ("kafkabuf.error", type(error).__name__.encode()),
-        ("kafkabuf.reason", reason(error).encode()),
-        ("kafkabuf.topic", topic_option.encode() if topic_option else _bytes(rows, "topic", place)),
+        ("kafkabuf.reason", _encoded(reason(error))),
+        ("kafkabuf.topic", _encoded(topic_option) if topic_option else _bytes(rows, "topic", place)),
     ]
     timestamp = rows.milliseconds(place)
     if timestamp is not None:
@@ -93,5 +94,16 @@ def send_dead_letter(
 def _bytes(rows: NumberedRows, name: str, place: int) -> bytes | None:
     if name not in rows.batch.schema.names:
         return None
-    found: Any = rows.batch.column(name)[place].as_py()
-    return found.encode() if isinstance(found, str) else found
+    return raw(rows.batch.column(name)[place])
+
+
+def _headers(pairs: Any) -> Iterator[tuple[str, bytes | None]]:
+    """The headers of a row. The name of a header is text: bytes in it that are not UTF-8 become escapes."""
+    for pair in pairs.values or ():
+        name = escaped(pair["key"]) if pair.is_valid else None
+        if name is not None:
+            yield name, raw(pair["value"])
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from kafkabuf.errors import InvalidRecordError, InvalidTimestampError, KafkaError, RecordTooLargeError
+from kafkabuf.shown import raw
 from kafkabuf.spark.limits import CLOCKS_DIFFER_MS, TopicLimits
 from kafkabuf.spark.numbered import NumberedRows, joined
 
@@ -38,7 +39,7 @@ class Suspects:
         elif isinstance(error, InvalidTimestampError) and timestamp is not None:
             self._learn_time(timestamp)
         elif isinstance(error, RecordTooLargeError):
-            sizes = [row.column(name)[0].as_py() or b"" for name in ("key", "value") if name in row.schema.names]
+            sizes = [raw(row.column(name)[0]) or b"" for name in ("key", "value") if name in row.schema.names]
             self._innocent = replace(self._innocent, max_bytes=max(sum(map(len, sizes)) - 1, 0))
 
     def _learn_time(self, refused_ms: int) -> None:

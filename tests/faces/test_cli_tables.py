@@ -155,6 +155,18 @@ def test_letter_of_a_row_with_a_type_that_json_lacks_is_text(
     assert "months=1, days=2" in json.loads(letters.read_bytes())["i"]
 
 
+def test_letter_of_a_row_with_a_text_that_is_not_utf8_keeps_its_bytes(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    texts = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xffA"]).buffers())
+    path = table_file(tmp_path / "in.arrow", pa.table({"t": texts, "v": ["y" * 5000]}))
+    letters = tmp_path / "letters"
+    policy = ["--on-error", "dead-letter", "--dead-letter-file", str(letters)]
+    result = produce(cluster, topic, path, "--value", "v", *SMALL, *policy)
+    assert result.exit_code == 0, result.output
+    assert letters.read_bytes() == b'{"t":"\xffA","v":"%s"}\n' % (b"y" * 5000)
+
+
 # ---- files that cannot be read
 
 

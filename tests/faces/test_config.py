@@ -174,7 +174,7 @@ def test_value_in_the_form_of_spark_options_is_accepted(name: str, given: Any, e
 def test_value_out_of_range_is_refused_and_named(name: str, bad: Any) -> None:
     text = refused(SERVERS, {name: bad})
     assert text.startswith(f"{name}: ")
-    assert f"found {bad!r}" in text
+    assert f"found {bad!r}"[:900] in text
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from kafkabuf.config.schema_registry import (
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import ConfigError, printable
 from kafkabuf.network import http_proxy
+from kafkabuf.shown import shown
 
 _ALIASES = {
     "url": "schema_registry_url",
@@ -146,7 +147,7 @@ def _unknown(name: str, field: str) -> str:
 
 
 def _explain(name: str, error: ValueError, value: object) -> str:
-    found = f", found {value!r}" if RegistrySettings.fields[name].shown else ""
+    found = f", found {shown(value)}" if RegistrySettings.fields[name].shown else ""
     return f"{dotted(name)}: {error}{found}"
 
 
