@@ -25,7 +25,9 @@ from kafkabuf.errors import KafkaError
 from kafkabuf.producer import KafkaProducer
 
 if TYPE_CHECKING:
+    from kafkabuf.cli.input_csv import Choices
     from kafkabuf.cli.input_records import Columns, Parse, Records
+    from kafkabuf.cli.input_tables import Shaper
     from kafkabuf.cli.resume import Resume
     from kafkabuf.config import ProducerConfig
     from kafkabuf.formats import Avro, Json, Protobuf
@@ -39,6 +41,10 @@ class Input(NamedTuple):
 
     file: str
     state: Resume | None
+
+    @property
+    def name(self) -> str:
+        return self.file if self.file != "-" else "the standard input"
 
     @property
     def nbytes(self) -> int:
@@ -180,35 +186,55 @@ def line_sender(parser: Callable[[int], Parse]) -> Send:
                 delivery.add(parse(block), block.end, block.first + block.line_count - 1)
                 if block.overlong:
                     delivery.add_overlong(block.first, f"it is longer than max.request.size ({limit} bytes)")
-                reading.show(block.end, delivery.acknowledged)
+                reading.show(opened.consumed, delivery.acknowledged)
 
     return send
 
 
 def row_sender(
-    kind: str, columns: Columns, value_format: Avro | Json | Protobuf | None, *, one_type: bool = False
+    kind: str,
+    columns: Columns,
+    value_format: Avro | Json | Protobuf | None,
+    choices: Choices | None = None,
+    *,
+    one_type: bool = False,
 ) -> Send:
-    """Sends the rows of an input. `one_type`: see Shaper."""
+    """Sends the rows of an input. `choices` are those of CSV; `one_type`: see Shaper."""
     from kafkabuf.cli.input_checks import checked
-    from kafkabuf.cli.input_tables import RowsAsJson, Shaper, rows_of
+    from kafkabuf.cli.input_faults import RowsAsJson
+    from kafkabuf.cli.input_tables import Shaper, rows_of
 
     shaped = Shaper(columns, raw=value_format is None, one_type=one_type)
 
     def send(run: Run, source: Input, reading: Reading) -> None:
-        producer, delivery = reading.producer, reading.delivery
+        delivery = reading.delivery
         done = 0 if source.state is None else source.state.count
         with _opened(source, reading) as opened:
-            for found in reading.interrupt.watched(rows_of(source.file, opened, kind, columns)):
+            for found in reading.interrupt.watched(rows_of(source.file, opened, kind, columns, choices)):
                 rows = checked(found.behind(done), columns, reading.partitions)
                 if run.refusals.stops:
                     rows = rows.before_refused()
-                delivery.add_rows(
-                    lambda: producer.send_arrow(shaped(rows.batch), run.topic, value_format=value_format),  # noqa: B023  # called now
-                    rows.numbers,
-                    RowsAsJson(rows.batch),
-                    rows.refused,
-                )
+                send_rows = _sending(rows.batch, shaped, reading.producer, run.topic, value_format)
+                delivery.add_rows(send_rows, rows.numbers, RowsAsJson(rows.batch), rows.refused)
                 reading.show(rows.end, delivery.acknowledged)
+
+    return send
+
+
+def _sending(
+    batch: Any,
+    shaped: Shaper,
+    producer: KafkaProducer[Any, Any],
+    topic: str,
+    value_format: Avro | Json | Protobuf | None,
+) -> Callable[[int], BulkReport]:
+    """What sends the rows of a batch from a place on."""
+    made: list[Any] = []
+
+    def send(first: int) -> BulkReport:
+        if not made:
+            made.append(shaped(batch))
+        return producer.send_arrow(made[0].slice(first), topic, value_format=value_format)
 
     return send
 
@@ -223,7 +249,10 @@ def _opened(source: Input, reading: Reading, offset: int = 0) -> Iterator[InputB
         nbytes = os.fstat(file.fileno()).st_size
         if offset:
             file.seek(offset)
-        yield InputBytes(file.fileno(), idle, offset=offset)
+        opened = InputBytes(file.fileno(), idle, offset=offset)
+        yield opened
+        if not (nbytes or opened.consumed or interrupt.seen):
+            click.echo(f"{source.name} is empty", err=True)
         if os.fstat(file.fileno()).st_size < nbytes and not interrupt.seen:
             delivery.settle(0)
             raise StoppedError(f"{source.file} has become shorter while it was read: some of its lines are not sent")

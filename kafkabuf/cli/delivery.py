@@ -62,6 +62,17 @@ class _Pending(NamedTuple):
     last: int
 
 
+class _Behind:
+    """What the input has for records from a place on."""
+
+    def __init__(self, raw: Raw, first: int) -> None:
+        self._raw = raw
+        self._first = first
+
+    def __getitem__(self, place: int) -> bytes:
+        return self._raw[self._first + place]
+
+
 class Refusals:
     """What becomes of lines that are no records: `on_error` is stop or skip, or dead-letter where there is a file."""
 
@@ -131,29 +142,54 @@ class Delivery:
         self.settle(_MAX_BLOCKS)
 
     def add_rows(
-        self, send: Callable[[], BulkReport], rows: Sequence[int], raw: Raw, refused: Sequence[Refused] = ()
+        self, send: Callable[[int], BulkReport], rows: Sequence[int], raw: Raw, refused: Sequence[Refused] = ()
     ) -> None:
-        """Queues rows of a table, by their numbers, and takes those that did not parse. A row that does not fit its
-        format ends the run with StoppedError."""
-        try:
-            report = send() if rows else None
-        except SerializationError as error:
-            self.settle(0)
-            self.give_up(getattr(error, "report", None))
-            found, text = _ROW.match(str(error)), _without_row(error)
-            if found is not None:
-                raise StoppedError(f"{self.source.place('row', rows[int(found[1])])}: {text}") from error
-            raise StoppedError(f"{self.source.place('in the rows from', rows[0])} to {rows[-1]}: {text}") from error
-        kept = raw if self._refusals.dead_letters is not None else None
-        if rows or refused:
-            last = max(*rows[-1:], *(each.line for each in refused), 0)
-            end = -1 if refused and self._refusals.stops else last
-            self._pending.append(_Pending(self.source, report, rows, kept, end, last))
-        if refused and self._refusals.stops:
+        """Queues rows of a table, by their numbers, and takes those that did not parse. `send` queues the rows from a
+        place on. A row that does not fit its format is refused too. Raises StoppedError."""
+        faulty = [*refused]
+        first = 0
+        while first < len(rows):
+            try:
+                report = send(first)
+            except SerializationError as error:
+                place = self._place_of_misfit(error, rows, first)
+                faulty.append(Refused(rows[place], raw[place], _without_row(error)))
+                self._pend(getattr(error, "report", None), rows[first:place], raw, first)
+                self.settle(_MAX_BLOCKS)
+                first = place + 1
+            else:
+                self._pend(report, rows[first:], raw, first)
+                break
+        faulty.sort(key=lambda each: each.line)
+        ends = bool(faulty) and self._refusals.stops
+        if rows or faulty:
+            # The last block settles all of these rows.
+            last = max(*rows[-1:], *(each.line for each in faulty), 0)
+            block = self._pending.pop() if first < len(rows) else _Pending(self.source, None, (), None, -1, 0)
+            self._pending.append(block._replace(end=-1 if ends else last, last=last))
+        if ends:
             self.settle(0)  # raises the error of an earlier row
-        for each in refused:
+        for each in faulty:
             self._refusals.take(self.source, each)
         self.settle(_MAX_BLOCKS)
+
+    def _pend(self, report: BulkReport | None, rows: Sequence[int], raw: Raw, first: int) -> None:
+        if report is not None and rows:
+            kept = _Behind(raw, first) if self._refusals.dead_letters is not None else None
+            self._pending.append(_Pending(self.source, report, rows, kept, -1, 0))
+
+    def _place_of_misfit(self, error: SerializationError, rows: Sequence[int], first: int) -> int:
+        """The place of the row that does not fit. Raises StoppedError if the run ends here: for the policy, or because
+        no row is at fault."""
+        found, report = _ROW.match(str(error)), getattr(error, "report", None)
+        place = None if found is None else first + int(found[1])
+        if place is not None and not self._refusals.stops and (report.rows if report else 0) == place - first:
+            return place
+        self.settle(0)
+        self.give_up(report)
+        if place is not None:
+            raise StoppedError(f"{self.source.place('row', rows[place])}: {_without_row(error)}") from error
+        raise StoppedError(f"{self.source.place('in the rows from', rows[first])} to {rows[-1]}: {error}") from error
 
     def add_overlong(self, line: int, reason: str) -> None:
         """Takes a line that is too long to be kept. Raises StoppedError."""

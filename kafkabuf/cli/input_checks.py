@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kafkabuf.cli.input_records import Columns, Refused
+from kafkabuf.cli.column_types import times
+from kafkabuf.cli.input_faults import misfits, without
+from kafkabuf.cli.input_records import Columns
 from kafkabuf.cli.input_rows import Rows
-from kafkabuf.cli.input_tables import RowsAsJson, times
 from kafkabuf.extras import needs
 
 with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
@@ -30,17 +31,7 @@ def checked(rows: Rows, columns: Columns, partitions: int) -> Rows:
         column = rows.batch.column(name)
         for row in _faulty(column, cast, last):
             reasons.setdefault(row, f"{what}, found {str(column[row])!r:.50}")
-    if not reasons:
-        return rows
-    raw = RowsAsJson(rows.batch)
-    refused = [*rows.refused, *(Refused(rows.numbers[row], raw[row], reasons[row]) for row in sorted(reasons))]
-    kept = [row for row in range(rows.batch.num_rows) if row not in reasons]
-    return Rows(
-        rows.batch.take(pa.array(kept, pa.int64())),
-        [rows.numbers[row] for row in kept],
-        sorted(refused, key=lambda each: each.line),
-        rows.end,
-    )
+    return without(rows, reasons)
 
 
 def _partitions(column: Any) -> Any:
@@ -49,17 +40,15 @@ def _partitions(column: Any) -> Any:
 
 def _faulty(column: Any, cast: Callable[[Any], Any], last: int) -> list[int]:
     """The places of values that are cast to no number from 0 to `last`."""
+
+    def wrong(part: Any) -> list[int]:
+        numbers = cast(part).cast(pa.int64())
+        places: list[int] = compute.indices_nonzero(
+            compute.or_(compute.less(numbers, 0), compute.greater(numbers, last))
+        ).to_pylist()
+        return places
+
     try:
-        numbers = cast(column).cast(pa.int64())
-    except pa.ArrowInvalid:
-        # It names no place: the half that has none is found quickly.
-        if len(column) == 1:
-            return [0]
-        half = len(column) // 2
-        behind = _faulty(column.slice(half), cast, last)
-        return [*_faulty(column.slice(0, half), cast, last), *(half + place for place in behind)]
+        return misfits(column, wrong)
     except pa.ArrowException:
         return []  # the Shaper says what is wrong with the column's type
-    wrong = compute.or_(compute.less(numbers, 0), compute.greater(numbers, last))
-    found: list[int] = compute.indices_nonzero(wrong).to_pylist()
-    return found

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from kafkabuf.cli.column_types import times
 from kafkabuf.cli.input_bytes import CHUNK, InputBytes
-from kafkabuf.cli.input_csv import csv_rows
+from kafkabuf.cli.input_csv import Choices, CsvReader
 from kafkabuf.cli.input_records import Columns
 from kafkabuf.cli.input_rows import MAX_ROWS, Rows, pieces_of
-from kafkabuf.errors import SerializationError
 from kafkabuf.extras import needs
-from kafkabuf.formats import Json
-from kafkabuf.shown import json_object
 
 with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
     import pyarrow as pa
-    from pyarrow import compute, ipc, parquet
+    from pyarrow import ipc, parquet
 
 _MAGIC = b"ARROW1\0\0"
-_NEIGHBOURS = 64  # rows
-_MICROS = pa.timestamp("us")
-_ZONE = r":.*(Z|[+-]\d\d(:?\d\d)?)$"
 
 
-def rows_of(path: str, source: InputBytes, kind: str, columns: Columns) -> Iterator[Rows]:
-    """The rows of an input, in order and in bounded number. A `path` is opened again where the table is not read from
-    its start to its end. Raises click.ClickException for a faulty table."""
+def rows_of(
+    path: str, source: InputBytes, kind: str, columns: Columns, choices: Choices | None = None
+) -> Iterator[Rows]:
+    """The rows of an input, in order and in bounded number: none of an empty one. A `path` is opened again where the
+    table is not read from its start to its end. `choices` are those of CSV. Raises click.ClickException for a faulty
+    table."""
     try:
         if kind == "csv":
-            # Key and value of a raw record are the text of the file: "007" stays "007".
-            yield from csv_rows(source, (columns.key, columns.value))
+            yield from CsvReader(path, source, columns, choices or Choices()).rows()
+            return
+        if kind == "parquet" and not os.path.getsize(path):
             return
         first = 1
         for whole, end in _parquet(path) if kind == "parquet" else _arrow(path, source):
@@ -69,7 +69,7 @@ def _arrow(path: str, source: InputBytes) -> Iterator[tuple[Any, int]]:
             return
         with ipc.open_stream(pa.PythonFile(_Stream(source, b"" if is_file else head), mode="r")) as reader:
             for batch in reader:
-                yield batch, source.offset
+                yield batch, source.consumed
         while is_file and source.some(CHUNK):
             pass  # the footer says where the batches are: they have been read
 
@@ -154,19 +154,6 @@ class Shaper:
         return _text(_column(batch, names[0]))
 
 
-def times(column: Any) -> Any:
-    """A column of timestamps, as it is or cast to one. Text is in UTC unless it names a zone. Raises pa.ArrowInvalid
-    for a value that is no time, and pa.ArrowException for a column of another type."""
-    if pa.types.is_timestamp(column.type):
-        return column
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return column.cast(pa.timestamp("ms"))
-    # pyarrow takes text with a zone, or without one, for a column.
-    zoned, nothing = compute.match_substring_regex(column, _ZONE), pa.scalar(None, column.type)
-    in_zone = compute.if_else(zoned, column, nothing).cast(pa.timestamp("us", "UTC"))
-    return compute.coalesce(in_zone.cast(_MICROS), compute.if_else(zoned, nothing, column).cast(_MICROS))
-
-
 def _column(batch: Any, name: str) -> Any:
     if batch.schema.names.count(name) != 1:
         raise click.ClickException(f"one column {name!r} is needed, the file has {', '.join(batch.schema.names)}")
@@ -180,26 +167,3 @@ def _text(column: Any) -> Any:
         pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
     )  # fmt: skip
     return column if any(check(kind) for check in checks) else column.cast(pa.string())
-
-
-class RowsAsJson:
-    """The rows of a RecordBatch as lines of JSON, as --value-format json writes them. Some neighbours of a row that is
-    asked for are made with it."""
-
-    def __init__(self, batch: Any) -> None:
-        self._batch = batch
-        self._first = 0
-        self._lines: list[bytes] = []
-
-    def __getitem__(self, row: int) -> bytes:
-        if not self._first <= row < self._first + len(self._lines):
-            self._first, self._lines = row, _as_json(self._batch.slice(row, _NEIGHBOURS))
-        return self._lines[row - self._first]
-
-
-def _as_json(batch: Any) -> list[bytes]:
-    try:
-        return [row or b"" for row in Json().encode(batch)]
-    except SerializationError:  # a type or a text that JSON does not have
-        columns = list(zip(batch.schema.names, batch.columns, strict=True))
-        return [json_object({name: column[row] for name, column in columns}) for row in range(batch.num_rows)]

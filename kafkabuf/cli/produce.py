@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -20,19 +19,22 @@ from kafkabuf.cli.connection import (
     servers_of,
 )
 from kafkabuf.cli.output import file_error
+from kafkabuf.cli.produce_checks import (
+    TABLES,
+    check_files,
+    check_options,
+    check_schema,
+    check_topic,
+    check_written,
+    delimiter_of,
+    kind_of,
+)
 
 if TYPE_CHECKING:
     from kafkabuf.cli.copying import Input
+    from kafkabuf.cli.input_csv import Choices
     from kafkabuf.cli.input_records import Columns, Parse
-
-_SUFFIXES = {
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow",
-}  # fmt: skip
-_TABLES = ("csv", "parquet", "arrow")
-# Files that have no lines, by their first bytes, and how to send them.
-_COMPRESSED = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
-_BINARY_TABLES = {b"PAR1": "parquet", b"ARROW1": "arrow"}
-_COLUMNS = ("key", "headers", "timestamp", "partition", "value")
+    from kafkabuf.formats import Avro, Json, Protobuf
 
 
 @click.command()
@@ -42,10 +44,19 @@ _COLUMNS = ("key", "headers", "timestamp", "partition", "value")
     "-f",
     "--format",
     "input_format",
-    type=click.Choice(["lines", "jsonl", *_TABLES]),
-    help="Default: by the suffix of the FILES, else lines. csv, parquet and arrow need pyarrow; parquet needs a FILE.",
+    type=click.Choice(["lines", "jsonl", *TABLES]),
+    help="Default: by the suffix of the FILES (.jsonl, .ndjson, .csv, .tsv, .parquet, .arrow, .feather; .gz and .zst "
+    "may follow), else lines. csv, parquet and arrow need pyarrow; parquet needs a FILE.",
 )
 @click.option("--key-separator", metavar="SEP", help="lines: what stands between key and value, such as : or \\t.")
+@click.option("--delimiter", metavar="CHAR", help="csv: what stands between two fields. Default: a comma; \\t in .tsv.")
+@click.option(
+    "--types",
+    multiple=True,
+    metavar="COL=TYPE,...",
+    help="csv: the types of columns, such as n=int64,price=double; infer guesses those of the others. Default: those "
+    "of --value-schema, else text.",
+)
 @click.option("--key", metavar="COL", help="The column for the record's key.")
 @click.option("--headers", metavar="COL", help="The column for the headers, an object.")
 @click.option("--timestamp", metavar="COL", help="The column for the time, in milliseconds or as ISO-8601 text.")
@@ -95,6 +106,8 @@ def produce(
     files: tuple[str, ...],
     input_format: str | None,
     key_separator: str | None,
+    delimiter: str | None,
+    types: tuple[str, ...],
     key: str | None,
     headers: str | None,
     timestamp: str | None,
@@ -128,87 +141,35 @@ def produce(
     from kafkabuf.cli.input_records import Columns
     from kafkabuf.cli.value_formats import encoder_of, format_of
 
+    check_topic(topic, files)
     require_topic(topic)
     files = files or ("-",)
     columns = Columns(key, headers, timestamp, partition, value)
-    kind = input_format or _kind_of(files)
-    value_format = value_format or ("json" if kind in _TABLES else "raw")
-    _check_options(kind, columns, key_separator, value_format)
-    _check_schema(value_format, value_schema, value_message)
+    kind = input_format or kind_of(files)
+    value_format = value_format or ("json" if kind in TABLES else "raw")
+    delimiter = delimiter_of(kind, delimiter, types)
+    check_options(kind, columns, key_separator, value_format)
+    check_schema(value_format, value_schema, value_message)
     if (on_error == "dead-letter") != (dead_letter_file is not None):
         raise click.UsageError("--on-error dead-letter and --dead-letter-file FILE belong together")
-    _check_files(files, kind, resume, resume_file)
-    _check_written(files, dead_letter_file, resume_file)
+    check_files(files, kind, resume, resume_file)
+    check_written(files, dead_letter_file, resume_file)
     config = config_of(bootstrap_servers, config_file, properties, OF_SENDING)
     if config.transactional_id:
         raise click.UsageError("this command has no transactions: leave transactional.id out")
     with errors_explained(servers_of(config)), _files_explained(), ExitStack() as stack:
         letters = None if dead_letter_file is None else stack.enter_context(_appended(dead_letter_file))
-        if kind in _TABLES:
+        if kind in TABLES:
             made = format_of(value_format, value_schema, value_message)
             derived = value_format == "avro" and value_schema is None and not config.given_to_schema_registry()
-            send = row_sender(kind, columns, made, one_type=derived)
+            choices = _choices(delimiter, types, made, value) if kind == "csv" else None
+            send = row_sender(kind, columns, made, choices, one_type=derived)
         else:
             encode = encoder_of(value_format, value_schema, value_message, config)
             send = line_sender(_parser(kind, columns, key_separator, encode))
-        refusals = Refusals(on_error, letters, "row" if kind in _TABLES else "line")
+        refusals = Refusals(on_error, letters, "row" if kind in TABLES else "line")
         run = Run(config, topic, refusals, send)
         run.copy([_input(file, topic, kind, resume, resume_file) for file in files])
-
-
-def _kind_of(files: Sequence[str]) -> str:
-    kinds = {_SUFFIXES.get(Path(file).suffix.lower(), "lines") for file in files}
-    if len(kinds) > 1:
-        raise click.UsageError(f"the files are of several formats, {', '.join(sorted(kinds))}: give --format")
-    return kinds.pop()
-
-
-def _check_files(files: Sequence[str], kind: str, resume: bool, resume_file: Path | None) -> None:
-    if len({*files}) < len(files):
-        raise click.UsageError("a FILE is named twice")
-    if "-" in files and (resume or resume_file):
-        raise click.UsageError("--resume needs a FILE")
-    if len(files) > 1 and resume_file is not None:
-        raise click.UsageError("--resume-file is for one FILE: with several, --resume keeps a state beside each")
-    again = resume or resume_file is not None
-    needs = (
-        "--resume needs a FILE that can be read again"
-        if again
-        else "parquet, whose directory is at its end, needs a FILE"
-    )
-    for file in files if again or kind == "parquet" else ():
-        if not os.path.isfile(file):
-            raise click.UsageError(f"{needs}: {file} is a pipe or a device")
-    for file in files if kind not in _BINARY_TABLES.values() else ():
-        _check_text(file, kind)
-
-
-def _check_text(file: str, kind: str) -> None:
-    head = _head(file)
-    for magic, program in _COMPRESSED.items():
-        if head.startswith(magic):
-            raise click.UsageError(
-                f"{file} is compressed with {program}: {program} -dc {shlex.quote(file)} | kafkabuf produce TOPIC "
-                f"--format {kind}"
-            )
-    for magic, table in _BINARY_TABLES.items():
-        if head.startswith(magic):
-            raise click.UsageError(f"{file} is a table: give --format {table}")
-
-
-def _check_written(files: Sequence[str], *written: Path | None) -> None:
-    for file in files:
-        for path in written:
-            if path is not None and file != "-" and path.exists() and path.samefile(file):
-                raise click.UsageError(f"{path} would be read and written at once: name another file")
-
-
-def _head(file: str) -> bytes:
-    """Only of a file: what is read of a pipe is gone. The reading explains a file that cannot be read."""
-    if os.path.isfile(file):
-        with suppress(OSError), open(file, "rb") as opened:
-            return opened.read(8)
-    return b""
 
 
 def _input(file: str, topic: str, kind: str, resume: bool, resume_file: Path | None) -> Input:
@@ -220,27 +181,14 @@ def _input(file: str, topic: str, kind: str, resume: bool, resume_file: Path | N
     return Input(file, None if resume_file is None else Resume(resume_file, file, topic, kind))
 
 
-def _check_schema(value_format: str, schema: Path | None, message: str | None) -> None:
-    if schema is not None and value_format not in ("avro", "protobuf"):
-        raise click.UsageError("--value-schema is for --value-format avro and protobuf")
-    if (value_format == "protobuf") != (message is not None):
-        raise click.UsageError("--value-format protobuf and --value-message NAME belong together")
-    if value_format == "protobuf" and schema is None:
-        raise click.UsageError("protobuf needs --value-schema FILE, which `protoc --descriptor_set_out` writes")
+def _choices(
+    delimiter: str | None, types: tuple[str, ...], made: Avro | Json | Protobuf | None, value: str | None
+) -> Choices:
+    from kafkabuf.cli.column_types import parse
+    from kafkabuf.cli.input_csv import Choices
+    from kafkabuf.cli.schema_types import types_by_schema
 
-
-def _check_options(kind: str, columns: Columns, separator: str | None, value_format: str) -> None:
-    if kind != "lines":
-        if separator is not None:
-            raise click.UsageError(f"--key-separator is for --format lines; {kind} has --key COL")
-        return
-    for name, column in zip(_COLUMNS, columns, strict=True):
-        if column is not None:
-            raise click.UsageError(f"lines have no columns, which --{name} needs: give --format jsonl")
-    if value_format != "raw":
-        raise click.UsageError(f"lines have no columns, which --value-format {value_format} needs")
-    if separator == "":
-        raise click.UsageError("--key-separator needs at least one character")
+    return Choices(delimiter, parse(types), types_by_schema(made, value))
 
 
 def _parser(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import csv
-import gzip
 import json
 import lzma
 from pathlib import Path
@@ -57,7 +56,7 @@ def test_faulty_rows_of_csv_are_left_out_with_their_numbers(
     result = produce(cluster, topic, path, *policy)
     assert result.exit_code == 0, result.output
     assert [line.partition(" is")[0] for line in result.output.splitlines()[:3]] == ["row 2", "row 3", "row 5"]
-    assert values(cluster, topic) == [b'{"id":1,"t":"a\\nb"}', b'{"id":4,"t":"d"}']
+    assert values(cluster, topic) == [b'{"id":"1","t":"a\\nb"}', b'{"id":"4","t":"d"}']
     assert letters.read_bytes() == b"2,b,c\n3\n5,e,f\n"
     assert produce(cluster, topic, path, *policy).exit_code == 0  # all is done: also the faulty rows
     assert letters.read_bytes() == b"2,b,c\n3\n5,e,f\n"
@@ -72,7 +71,7 @@ def test_first_faulty_row_of_csv_ends_the_run_behind_the_rows_before_it(
     result = produce(cluster, topic, path, "--resume")
     assert result.exit_code == 1
     assert "Error: row 2: it has 3 columns, the header has 2; 1 record acknowledged" in result.output
-    assert values(cluster, topic) == [b'{"id":1,"t":"a\\nb"}']
+    assert values(cluster, topic) == [b'{"id":"1","t":"a\\nb"}']
     assert json.loads(Path(f"{path}.kafkabuf-resume").read_bytes())["count"] == 0
 
 
@@ -85,7 +84,7 @@ def test_row_that_is_too_large_has_its_number_behind_faulty_rows(
     result = produce(cluster, topic, path, "--on-error", "skip", *limits)
     assert result.exit_code == 0, result.output
     assert "row 2 is left out: " in result.output
-    assert values(cluster, topic) == [b'{"id":3,"t":"c"}']
+    assert values(cluster, topic) == [b'{"id":"3","t":"c"}']
 
 
 def test_csv_that_is_not_utf_8_is_refused_instead_of_sent_as_base64(
@@ -94,9 +93,8 @@ def test_csv_that_is_not_utf_8_is_refused_instead_of_sent_as_base64(
     path = tmp_path / "in.csv"
     path.write_bytes("id,t\n1,café\n".encode("latin-1"))
     result = produce(cluster, topic, path)
-    assert (result.exit_code, r"near b'id,t\n1,caf\xe9\n' it is not UTF-8: iconv" in result.output) == (1, True), (
-        result.output
-    )
+    assert result.exit_code == 1
+    assert r"row 1: near b'id,t\n1,caf\xe9\n' it is not UTF-8: iconv" in result.output
     assert values(cluster, topic) == []
 
 
@@ -151,10 +149,8 @@ def test_letter_behind_a_torn_letter_has_a_line_of_its_own(
 @pytest.mark.parametrize(
     ("head", "advice"),
     [
-        (gzip.compress(b"a\n", mtime=0), "gzip -dc {} | kafkabuf produce TOPIC --format lines"),
-        (b"\x28\xb5\x2f\xfd", "zstd -dc {} | kafkabuf"),
-        (bz2.compress(b"a\n"), "bzip2 -dc {} | kafkabuf"),
-        (lzma.compress(b"a\n"), "xz -dc {} | kafkabuf"),
+        (bz2.compress(b"a\n"), "bzip2 -dc {} | kafkabuf produce TOPIC --format lines"),
+        (lzma.compress(b"a\n"), "xz -dc {} | kafkabuf produce TOPIC --format lines"),
         (b"PAR1", "give --format parquet"),
         (b"ARROW1", "give --format arrow"),
     ],

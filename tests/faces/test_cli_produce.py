@@ -326,6 +326,7 @@ def test_rows_of_a_table_become_json_without_the_columns_of_other_parts(
 ) -> None:
     path = table_file(tmp_path, kind, TABLE)
     options = ["--format", "arrow"] if kind == "stream" else []
+    options += ["--types", "topic=int64,n=double"] if kind == "csv" else []
     result = produce(cluster, topic, path, "--key", "key", "--timestamp", "at", *options)
     assert (result.exit_code, told(result)) == (0, "3 records acknowledged\n")
     records = sorted(cluster.messages(topic), key=lambda record: record.timestamp)
@@ -371,9 +372,9 @@ def test_avro_is_what_fastavro_reads(cluster: EmbeddedCluster, topic: str, tmp_p
         (b"a,b\n1,2\n", ["--key", "c"], "one column 'c' is needed, the file has a, b"),
         (b"a,b\n1,2\n", ["--value-format", "raw"], "a raw value is one column, and 2 are left"),
         (b"a,b\n1,2\n", ["--key", "a", "--headers", "b"], "no column is left for the value"),
-        (b"", [], "the csv file cannot be read"),
-        (b"a,b\n1,1.5\n", ["--timestamp", "b"], "a column has a wrong type"),
-        (b"a,b\n1,true\n", ["--timestamp", "b"], "a column has a wrong type"),
+        (b"a,b\n1,1.5\n", ["--timestamp", "b"], "row 1: a timestamp is milliseconds since 1970 or ISO-8601 text"),
+        (b"a,b\n1,1.5\n", ["--timestamp", "b", "--types", "b=double"], "a column has a wrong type"),
+        (b"a,b\n1,true\n", ["--timestamp", "b", "--types", "b=bool"], "a column has a wrong type"),
     ],
 )
 def test_faulty_table_is_explained(
