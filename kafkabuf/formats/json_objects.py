@@ -1,15 +1,18 @@
 """Python objects as JSON text, for serializers. orjson writes them; the extra `json` installs it.
 
-orjson itself knows dicts with text as keys, lists, tuples, str, int, float, bool, None, dates and times, UUIDs, enums,
-dataclasses and NumPy's arrays. For other objects it calls `_known`: what Json writes of columns has the same text here.
+orjson itself knows dicts with text as keys, lists, tuples, str, int, float, bool, None, dates and times, UUIDs, enums
+and dataclasses. For other objects it calls `known`: what Json writes of columns has the same text here. The arrays and
+scalars of NumPy go back to orjson, which writes them fast. Times do not: orjson cuts off their nanoseconds, and refuses
+NaT. NumPy and pandas are never imported for this: where they are not loaded, there is nothing of theirs.
 """
 
 from __future__ import annotations
 
 import base64
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +22,14 @@ from kafkabuf.formats.object_classes import MAPPING, SEQUENCE, class_kind
 
 _DEEPEST = 300  # orjson refuses what is nested deeper
 _MOST_DIGITS = 1 << 14  # a short text such as 1E+999999999 would become a gibibyte
-_MICROSECOND = timedelta(microseconds=1)
+_SECOND = 10**9
+# In nanoseconds, the units of NumPy's times that always are as long.
+_UNITS = {
+    "W": 604_800 * _SECOND, "D": 86_400 * _SECOND, "h": 3600 * _SECOND, "m": 60 * _SECOND, "s": _SECOND,
+    "ms": 10**6, "us": 1000, "ns": 1,
+}  # fmt: skip
+_TIMES = "mM"  # the kinds of NumPy's timedelta64 and datetime64
+_EPOCH = datetime(1970, 1, 1)
 
 
 def object_serializer(name: str, prefix: bytes) -> Callable[[Any], bytes | None]:
@@ -30,20 +40,28 @@ def object_serializer(name: str, prefix: bytes) -> Callable[[Any], bytes | None]
     """
     with needs("json", "Json as a serializer"):
         import orjson
-    dumps, options, fragment = orjson.dumps, orjson.OPT_SERIALIZE_NUMPY, orjson.Fragment
+    dumps, numpy_option, fragment = orjson.dumps, orjson.OPT_SERIALIZE_NUMPY, orjson.Fragment
 
     def write(value: Any) -> bytes:
-        text: bytes = dumps(value, known, options)
+        text: bytes = dumps(value, known)
         return text
 
     def known(value: Any) -> Any:
-        return fragment(_decimal(value)) if isinstance(value, Decimal) else _known(value)
+        if isinstance(value, Decimal):
+            return fragment(_decimal(value))
+        if _is_numpy(value) and value.dtype.kind not in _TIMES and value.dtype.isnative:
+            return fragment(dumps(value, unread, numpy_option))
+        return _known(value)
+
+    def unread(value: Any) -> Any:
+        """What of NumPy orjson does not write at once, or what is in an array of objects."""
+        return _numpy_parts(value) if _is_numpy(value) else known(value)
 
     def serialize(value: Any) -> bytes | None:
         if value is None:
             return None
         try:
-            return prefix + dumps(value, known, options) if prefix else write(value)
+            return prefix + dumps(value, known) if prefix else write(value)
         except orjson.JSONEncodeError as error:
             path, reason = _blamed(value, write, error)
             raise SerializationError(f"{name}{path} cannot be written as JSON: {reason}") from None
@@ -55,8 +73,12 @@ def _known(value: Any) -> Any:
     """What orjson can write for an object that it does not know. Raises TypeError."""
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
-    if isinstance(value, timedelta):
-        return _duration(value)
+    if isinstance(value, date | time | timedelta):
+        return _time_text(value)
+    if _is_numpy(value):
+        return _numpy_time(value) if value.dtype.kind in _TIMES and not value.ndim else _numpy_parts(value)
+    if _is_missing(value):
+        return None
     if getattr(type(value), "__pydantic_root_model__", False):
         return value.root
     fields = _fields(value)
@@ -78,11 +100,84 @@ def _decimal(value: Decimal) -> str:
     return format(value, "f")
 
 
-def _duration(value: timedelta) -> str:
+# ---- times -----------------------------------------------------------------------------------------------------------
+
+
+def _time_text(value: date | time | timedelta) -> Any:
+    """For a timedelta, and for an object of a subclass, which orjson does not know. Nanoseconds of pandas are kept."""
+    if value != value:  # pandas.NaT
+        return None
+    if isinstance(value, timedelta):
+        micros = (value.days * 86_400 + value.seconds) * 10**6 + value.microseconds
+        return _duration(micros * 1000 + getattr(value, "nanoseconds", 0))
+    if isinstance(value, time):
+        return time(value.hour, value.minute, value.second, value.microsecond, value.tzinfo, fold=value.fold)
+    if not isinstance(value, datetime):
+        return date(value.year, value.month, value.day)
+    moment = datetime.combine(
+        date(value.year, value.month, value.day),
+        time(value.hour, value.minute, value.second, value.microsecond, value.tzinfo, fold=value.fold),
+    )
+    nanos = getattr(value, "nanosecond", 0)
+    return _with_nanos(moment, nanos) if nanos else moment
+
+
+def _with_nanos(moment: datetime, nanos: int) -> str:
+    text = moment.isoformat(timespec="microseconds")
+    return f"{text[:26]}{nanos:03}{text[26:]}"
+
+
+def _duration(nanos: int) -> str:
     """ISO 8601 in seconds."""
-    sign, micros = ("-", -(value // _MICROSECOND)) if value < timedelta(0) else ("", value // _MICROSECOND)
-    fraction = f"{micros % 10**6:06}".rstrip("0")
-    return f"{sign}PT{micros // 10**6}{'.' if fraction else ''}{fraction}S"
+    seconds, rest = divmod(abs(nanos), _SECOND)
+    fraction = f"{rest:09}".rstrip("0")
+    return f"{'-' if nanos < 0 else ''}PT{seconds}{'.' if fraction else ''}{fraction}S"
+
+
+# ---- NumPy and pandas ------------------------------------------------------------------------------------------------
+
+
+def _is_numpy(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray))
+
+
+def _is_missing(value: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and value is getattr(pandas, "NA", value)
+
+
+def _numpy_parts(value: Any) -> Any:
+    if value.ndim:
+        return list(value)
+    item = value.item()
+    if _is_numpy(item):
+        raise TypeError(f"{type(value).__name__} has no JSON text")
+    return item
+
+
+def _numpy_time(value: Any) -> Any:
+    """Of a datetime64 or a timedelta64, which may be an array without a dimension."""
+    if value != value:  # NaT
+        return None
+    is_moment = value.dtype.kind == "M"
+    if is_moment and value.dtype.str[4:-1] in ("Y", "M"):
+        value = value.astype("M8[D]")
+    unit, count = sys.modules["numpy"].datetime_data(value.dtype)
+    if unit not in _UNITS:
+        raise TypeError(f"{value.dtype} has no JSON text")
+    nanos = int(value.astype("i8")) * count * _UNITS[unit]
+    if not is_moment:
+        return _duration(nanos)
+    seconds, rest = divmod(nanos, _SECOND)
+    try:
+        moment = _EPOCH + timedelta(seconds=seconds, microseconds=rest // 1000)
+    except OverflowError:
+        raise TypeError(f"{value} is not within the years 1 to 9999") from None
+    return _with_nanos(moment, rest % 1000) if rest % 1000 else moment
+
+
+# ---- objects of fields -----------------------------------------------------------------------------------------------
 
 
 def _fields(value: Any) -> dict[str, Any] | None:

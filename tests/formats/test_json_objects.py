@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import importlib
 import pickle
+import subprocess
 import sys
 import uuid
 from collections import OrderedDict, UserDict, deque
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import orjson
@@ -23,6 +26,8 @@ from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import ConfigError, MissingExtraError, SerializationError
 from kafkabuf.formats import Json
+
+pd: Any = importlib.import_module("pandas")  # it has no types
 
 
 @dataclass
@@ -190,3 +195,115 @@ def test_producer_sends_objects_as_json(kafkabuf_broker: EmbeddedCluster) -> Non
     assert (b"7", b'{"leg":{"start":"JFK","minutes":5}}') in found
     assert (b"7", None) in found
     assert {(None, b'{"n":%d}' % n) for n in range(3)} < set(found)
+
+
+# ---- pandas and NumPy ------------------------------------------------------------------------------------------------
+
+
+def _frame(nanos: list[int | None]) -> Any:
+    """A column of each of the types that pandas has."""
+    numbers = range(len(nanos))
+    at = pd.Series(pd.to_datetime(nanos, unit="ns"))
+    return pd.DataFrame(
+        {
+            "at": at,
+            "berlin": at.dt.tz_localize("UTC").dt.tz_convert("Europe/Berlin"),
+            "micros": at.astype("M8[us]"),
+            "span": pd.Series(pd.to_timedelta(nanos, unit="ns")),
+            "count": pd.array([None if nano is None else nano % 7 for nano in nanos], "Int64"),
+            "flag": pd.array([None if nano is None else nano > 0 for nano in nanos], "boolean"),
+            "text": pd.array([None if nano is None else str(nano) for nano in nanos], "string"),
+            "real": [float("nan") if nano is None else nano / 7 for nano in nanos],
+            "small": np.array(numbers, np.int8),
+            "kind": pd.Categorical([None if nano is None else "ab"[nano % 2] for nano in nanos]),
+            "list": [[number, 1] for number in numbers],
+        }
+    )
+
+
+@given(st.lists(st.none() | st.integers(-(2**60), 2**60) | st.integers(-(10**6), 10**6), min_size=1, max_size=5))
+def test_rows_of_pandas_become_the_text_of_their_columns(nanos: list[int | None]) -> None:
+    frame = _frame(nanos)
+    expected = Json().encode(pa.Table.from_pandas(frame, preserve_index=False))
+    assert [Json().encode_object(row) for row in frame.to_dict("records")] == expected
+    assert [Json().encode_object({**row}) for _, row in frame.astype(object).iterrows()] == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "twin"),
+    [
+        (np.int8(-3), -3),
+        (np.longlong(3), 3),
+        (np.uint64(2**64 - 1), 2**64 - 1),
+        (np.float64(0.1), 0.1),
+        (np.float32(0.5), 0.5),
+        (np.float64("nan"), None),
+        (np.float32("-inf"), None),
+        (np.bool_(True), True),
+        (np.str_("ä"), "ä"),
+        (np.bytes_(b"a"), b"a"),
+        (np.void(b"ab"), b"ab"),
+        (np.datetime64("2024-06-10T01:02:03.5"), dt.datetime(2024, 6, 10, 1, 2, 3, 500_000)),
+        (np.datetime64("2024-06-10T01:02:03"), dt.datetime(2024, 6, 10, 1, 2, 3)),
+        (np.datetime64("2024-06", "M"), dt.datetime(2024, 6, 1)),
+        (np.datetime64("0001-01-01", "D"), dt.datetime(1, 1, 1)),
+        (np.datetime64("2024-06-10T01:02:03.000000007"), "2024-06-10T01:02:03.000000007"),
+        (np.datetime64("NaT"), None),
+        (np.datetime64("NaT", "s"), None),
+        (np.timedelta64(1500, "ms"), dt.timedelta(seconds=1.5)),
+        (np.timedelta64(-3, "h"), dt.timedelta(hours=-3)),
+        (np.timedelta64(7, "ns"), "PT0.000000007S"),
+        (np.timedelta64(2**62, "W"), f"PT{2**62 * 604_800}S"),
+        (np.timedelta64("NaT", "s"), None),
+        (np.array(5), 5),
+        (np.array(np.datetime64("NaT", "s")), None),
+        (np.array([[1, 2], [3, 4]])[:, 1], [2, 4]),
+        (np.array(["2024-01-01", "NaT"], "M8[s]"), [dt.datetime(2024, 1, 1), None]),
+        (np.array([[1], [2]], "m8[s]"), [[dt.timedelta(seconds=1)], [dt.timedelta(seconds=2)]]),
+        (np.array([1, "a", None, Decimal("1.10"), np.int8(1), b"a"], object), [1, "a", None, Decimal("1.10"), 1, b"a"]),
+        (np.array([1, 2], ">i4"), [1, 2]),
+        (np.array(["a", "b"]), ["a", "b"]),
+        (pd.Timestamp("2024-06-10 01:02:03.5"), dt.datetime(2024, 6, 10, 1, 2, 3, 500_000)),
+        (pd.Timestamp("2024-06-10 01:02:03", tz="UTC"), dt.datetime(2024, 6, 10, 1, 2, 3, tzinfo=dt.UTC)),
+        (pd.Timestamp("2024-06-10 01:02:03.123456789", tz="UTC"), "2024-06-10T01:02:03.123456789+00:00"),
+        (pd.Timedelta(1, "ns"), "PT0.000000001S"),
+        (pd.Timedelta(-1, "ns"), "-PT0.000000001S"),
+        (pd.NaT, None),
+        (pd.NA, None),
+    ],
+)
+def test_scalar_of_pandas_or_numpy_is_written_as_its_twin_of_python(value: Any, twin: Any) -> None:
+    assert Json().encode_object([value]) == Json().encode_object([twin])
+    assert Json().encode_object({"a": {"b": value}}) == Json().encode_object({"a": {"b": twin}})
+
+
+class Moment(dt.datetime):
+    pass
+
+
+@pytest.mark.parametrize("fold", [0, 1])
+def test_subclass_of_a_date_or_time_is_written_as_its_base(fold: int) -> None:
+    plain = dt.datetime(2024, 10, 27, 2, 30, fold=fold, tzinfo=ZoneInfo("Europe/Berlin"))
+    moment = Moment(2024, 10, 27, 2, 30, fold=fold, tzinfo=plain.tzinfo)
+    assert Json().encode_object([moment]) == orjson.dumps([plain])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.longdouble(1), np.complex128(1), np.timedelta64(2, "Y"), np.timedelta64(2), np.datetime64(2**62, "s"),
+     np.datetime64(1, "as"), np.array([1j]), pd.Period("2024-06")],
+)  # fmt: skip
+def test_what_json_cannot_hold_of_numpy_and_pandas_is_refused_by_its_path(value: Any) -> None:
+    with pytest.raises(SerializationError, match=r"^value\['a'\]\[0\] cannot be written as JSON: "):
+        Json().encode_object({"a": [value]})
+
+
+def test_json_imports_neither_numpy_nor_pandas() -> None:
+    code = (
+        "import sys, datetime as dt; from kafkabuf.formats.json_objects import object_serializer as make\n"
+        "class M(dt.datetime): pass\n"
+        "before = {'numpy', 'pandas'} & sys.modules.keys()\n"
+        "assert make('value', b'')([M(2024, 1, 1), dt.timedelta(1)]) == b'[\"2024-01-01T00:00:00\",\"PT86400S\"]'\n"
+        "assert {'numpy', 'pandas'} & sys.modules.keys() == before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
