@@ -26,6 +26,9 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
     cdef int write_span(self, Writer* w, const Part* part, object value) except -1
     cdef int write_wrapped(self, Writer* w, const Part* part, object value) except -1
     cdef int write_message(self, Writer* w, const Part* part, object value) except -1
+    cdef int write_dynamic(self, Writer* w, const Part* part, object value) except -1
+    cdef int write_any(self, Writer* w, const Part* part, object value) except -1
+    cdef int field_of_any(self, object value) except -2
     cdef int write_made(self, Writer* w, const Part* part, object value) except -1
     cdef int write_fields(self, Writer* w, const Part* part, object value, int kind) except -1
     cdef object item_of(self, Writer* w, const Part* part, object value, int kind, int64_t field)
@@ -36,4 +39,5 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
     cdef object map_key(self, Writer* w, const Part* part, object key)
     cdef int write_entry(self, Writer* w, const Part* part, object key, object value) except -1
     cdef int enter(self, Writer* w, const Part* part, int messages) except -1
+    cdef int check_depth(self, Writer* w, int messages) except -1
     cdef int end_length(self, Writer* w, int64_t begin) except -1

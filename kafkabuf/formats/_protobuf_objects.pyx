@@ -8,8 +8,9 @@ from cpython.datetime cimport (
     time_tzinfo,
 )
 from cpython.dict cimport PyDict_Check, PyDict_Items, PyDict_Size
+from cpython.float cimport PyFloat_Check
 from cpython.list cimport PyList_Check
-from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_CheckExact
+from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_Check, PyLong_CheckExact
 from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM
@@ -30,7 +31,7 @@ from kafkabuf.formats._object_writer cimport (
 
 from kafkabuf.formats.object_classes import ATTRIBUTES, MAPPING, SEQUENCE
 from kafkabuf.formats.protobuf_objects import (
-    DATE, DURATION, MESSAGE, TIME_OF_DAY, TIMESTAMP, compile_objects, object_kind,
+    DATE, DURATION, MESSAGE, STRUCT, TIME_OF_DAY, TIMESTAMP, VALUE, compile_objects, object_kind,
 )
 
 cdef extern from "Python.h":
@@ -49,12 +50,24 @@ cdef enum:
     # Readers refuse a message in more than 100 others.
     MOST_MESSAGES = 101
     ONE_BYTE = 0x80         # lengths below it take one byte
+    # The places of the fields of google.protobuf.Value; then a Value itself.
+    ANY_NULL = 0
+    ANY_NUMBER = 1
+    ANY_STRING = 2
+    ANY_BOOL = 3
+    ANY_STRUCT = 4
+    ANY_LIST = 5
+    ANY_VALUE = 6
 
 cdef int64_t MICROS = 1_000_000
 # From 0001-01-01 to 9999-12-31, and 10,000 years: the ranges of google.protobuf.
 cdef int64_t FIRST_SECOND = -62_135_596_800, LAST_SECOND = 253_402_300_799, LONGEST = 315_576_000_000
 cdef int IS_MAPPING = MAPPING, IS_SEQUENCE = SEQUENCE, IS_ATTRIBUTES = ATTRIBUTES, IS_MESSAGE = MESSAGE
 cdef int IS_TIMESTAMP = TIMESTAMP, IS_DURATION = DURATION, IS_DATE = DATE, IS_TIME_OF_DAY = TIME_OF_DAY
+cdef int IS_STRUCT = STRUCT, IS_VALUE = VALUE
+cdef dict MESSAGES_OF_ANY = {
+    "google.protobuf.Struct": ANY_STRUCT, "google.protobuf.Value": ANY_VALUE, "google.protobuf.ListValue": ANY_LIST,
+}
 cdef object ABSENT = object()
 
 
@@ -251,6 +264,8 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
 
     cdef int write_message(self, Writer* w, const Part* part, object value) except -1:
         cdef int kind = IS_MAPPING
+        if part.special:
+            return self.write_dynamic(w, part, value)
         self.enter(w, part, 1)
         # Python counts the levels too: an object's code may encode another object, and so on.
         Py_EnterRecursiveCall(b" while an object is encoded")
@@ -268,6 +283,59 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
         w.depth -= 1
         w.messages -= 1
         return 0
+
+    cdef int write_dynamic(self, Writer* w, const Part* part, object value) except -1:
+        """google.protobuf's Struct, Value or ListValue, which has no place of its own in the path of an error."""
+        self.check_depth(w, 1)
+        w.messages += 1
+        # Python counts the levels too: an object's code may encode another object, and so on.
+        Py_EnterRecursiveCall(b" while an object is encoded")
+        try:
+            if part.special == IS_VALUE:
+                self.write_any(w, part, value)
+            elif self.field_of_any(value) != (ANY_STRUCT if part.special == IS_STRUCT else ANY_LIST):
+                self.refuse_type(w, part, value)
+            elif not PyDict_Check(value) and self.kind_of(type(value)) == IS_MESSAGE:
+                self.write_made(w, part, value)
+            elif part.special == IS_STRUCT:
+                self.write_map(w, part.parts[0], value)
+            else:
+                self.write_repeated(w, part.parts[0], value)
+        finally:
+            Py_LeaveRecursiveCall()
+        w.messages -= 1
+        return 0
+
+    cdef int write_any(self, Writer* w, const Part* part, object value) except -1:
+        """The field of a Value that takes the value."""
+        cdef int field = self.field_of_any(value)
+        if field < 0:
+            value = plain_value(value)
+            field = self.field_of_any(value)
+        if field == ANY_VALUE:
+            return self.write_made(w, part, value)
+        if field < 0:
+            return self.refuse_type(w, part, value)
+        return self.write(w, part.parts[field], 0 if field == ANY_NULL else value)
+
+    cdef int field_of_any(self, object value) except -2:
+        cdef int kind
+        if value is None:
+            return ANY_NULL
+        if PyUnicode_Check(value):
+            return ANY_STRING
+        if PyBool_Check(value):
+            return ANY_BOOL
+        if PyLong_Check(value) or PyFloat_Check(value):
+            return ANY_NUMBER
+        if PyDict_Check(value):
+            return ANY_STRUCT
+        if PyList_Check(value) or PyTuple_Check(value):
+            return ANY_LIST
+        kind = self.kind_of(type(value))
+        if kind == IS_MESSAGE:
+            return MESSAGES_OF_ANY.get(value.DESCRIPTOR.full_name, -1)
+        return ANY_STRUCT if kind == IS_MAPPING else ANY_LIST if kind == IS_SEQUENCE else -1
 
     cdef int write_made(self, Writer* w, const Part* part, object value) except -1:
         """An object of the package protobuf."""
@@ -438,7 +506,7 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
             begin = w.p - w.base
             w.p += 1
             self.write(w, part.parts[0], key)
-            if value is None:
+            if value is None and not is_any(part.parts[1]):
                 return self.refuse_type(w, part.parts[1], value)
             self.write(w, part.parts[1], value)
         finally:
@@ -451,14 +519,18 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
     cdef int enter(self, Writer* w, const Part* part, int messages) except -1:
         """The value has parts, and takes so many levels of a reader."""
         cdef Frame* frame
-        if w.depth == MAX_NESTING or w.messages + messages > MOST_MESSAGES:
-            return self.refuse(w, f"is nested deeper than {MOST_MESSAGES - 1} messages, which no reader takes")
+        self.check_depth(w, messages)
         frame = &w.frames[w.depth]
         frame.part = part
         frame.index = -1
         frame.key = NULL
         w.depth += 1
         w.messages += messages
+        return 0
+
+    cdef int check_depth(self, Writer* w, int messages) except -1:
+        if w.depth == MAX_NESTING or w.messages + messages > MOST_MESSAGES:
+            return self.refuse(w, f"is nested deeper than {MOST_MESSAGES - 1} messages, which no reader takes")
         return 0
 
     cdef int end_length(self, Writer* w, int64_t begin) except -1:
@@ -503,6 +575,10 @@ cdef inline void put_part(Writer* w, int number, int64_t value) noexcept:
     if value != 0:
         w.p[0] = <uint8_t>(number << 3)
         w.p = put_uvarint(w.p + 1, <uint64_t>value)
+
+
+cdef inline bint is_any(const Part* part) noexcept:
+    return part.kind == KIND_MESSAGE and part.parts[0].special == IS_VALUE
 
 
 cdef inline bint is_zero(const uint8_t* p, const uint8_t* end) noexcept:

@@ -16,7 +16,7 @@ from kafkabuf.errors import SerializationError
 from kafkabuf.formats._protobuf import ProtobufEncoder
 from kafkabuf.formats.arrow_types import ArrowType, Column, entries, list_reader, type_name
 from kafkabuf.formats.program import Program, Step, joined, make_program
-from kafkabuf.formats.protobuf_leaves import WRAPPERS, leaf
+from kafkabuf.formats.protobuf_leaves import DYNAMIC, WRAPPERS, leaf
 from kafkabuf.formats.protobuf_schema import Field, Message
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -24,6 +24,8 @@ _WIRE_TYPES = {
     "double": _FIXED64, "fixed64": _FIXED64, "sfixed64": _FIXED64, "float": _FIXED32, "fixed32": _FIXED32,
     "sfixed32": _FIXED32, "string": _BYTES, "bytes": _BYTES, "message": _BYTES,
 }  # fmt: skip
+
+_DYNAMIC_ADVICE = "of columns only its fields are made; send objects, whose dicts and lists it takes"
 
 Steps = list[Step]
 
@@ -93,8 +95,11 @@ class _Compiler:
                 )
             else:
                 found[field.number] = (number, kind)
-        if extra and self._rules.extra_columns == "error":
+        # A Struct without its columns would be empty, whatever they hold.
+        if extra and (self._rules.extra_columns == "error" or message.name in DYNAMIC):
             names = ", ".join(f"'{joined(path, name)}'" for name in extra)
+            if message.name in DYNAMIC:
+                raise SerializationError(f"{message} has no field for {names}: {_DYNAMIC_ADVICE}")
             raise SerializationError(
                 f"{message} has no field for {names}: drop the columns, add fields, or give "
                 f'Protobuf(..., extra_columns="ignore")'
@@ -211,6 +216,8 @@ def _advice(field: Field, kind: ArrowType) -> str:
         return "groups are not supported, drop the column"
     if kind.format[:1] == "t":
         return "cast the column to int64, or use a message such as google.protobuf.Timestamp"
+    if isinstance(field.target, Message) and field.target.name in DYNAMIC:
+        return _DYNAMIC_ADVICE
     if field.type == "message":
         return "give a struct"
     return "cast the column, or change the message"

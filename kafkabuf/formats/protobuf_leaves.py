@@ -22,6 +22,14 @@ _DAY_S, _DAY_MS = 86_400, 86_400_000
 _TIMESTAMP_S = (-62_135_596_800, 253_402_300_799)
 _DATE_DAYS = (_TIMESTAMP_S[0] // _DAY_S, _TIMESTAMP_S[1] // _DAY_S)
 _DURATION_S = 315_576_000_000
+# Messages that hold any value of JSON, and their fields. Objects become them as a whole, columns by their fields.
+DYNAMIC = {
+    "google.protobuf.Struct": ("fields",),
+    "google.protobuf.Value": (
+        "null_value", "number_value", "string_value", "bool_value", "struct_value", "list_value"
+    ),
+    "google.protobuf.ListValue": ("values",),
+}  # fmt: skip
 WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")

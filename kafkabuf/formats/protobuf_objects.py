@@ -10,11 +10,13 @@ from kafkabuf.formats.object_classes import class_kind
 from kafkabuf.formats.object_parts import Part
 from kafkabuf.formats.program import INT64_MAX
 from kafkabuf.formats.protobuf_compile import field_tag
-from kafkabuf.formats.protobuf_leaves import INTEGER_FIELDS, WRAPPERS
+from kafkabuf.formats.protobuf_leaves import DYNAMIC, INTEGER_FIELDS, WRAPPERS
 from kafkabuf.formats.protobuf_schema import Enum, Field, Message
 
 MESSAGE = 4  # an object of the package protobuf: beside the kinds of object_classes.py
 TIMESTAMP, DURATION, DATE, TIME_OF_DAY, WRAPPER = range(1, 6)
+# Messages that hold any value of JSON. They are read by their own rules, wherever they are, and not by their fields.
+STRUCT, VALUE, LIST_VALUE = range(6, 9)
 
 _KINDS = {
     "bool": "boolean",
@@ -28,6 +30,7 @@ _SPECIAL = {
     "google.protobuf.Timestamp": TIMESTAMP, "google.protobuf.Duration": DURATION, "google.type.Date": DATE,
     "google.type.TimeOfDay": TIME_OF_DAY,
 } | dict.fromkeys(WRAPPERS, WRAPPER)  # fmt: skip
+_DYNAMIC = dict(zip(DYNAMIC, (STRUCT, VALUE, LIST_VALUE), strict=True))
 _INT32 = (-(2**31), 2**31 - 1)
 
 
@@ -55,7 +58,7 @@ class _Compiler:
     def _message(self, message: Message) -> int:
         """The number of the message's part. Its fields are added later, so that a message may use itself."""
         if message.name not in self._numbers:
-            self._numbers[message.name] = self._add(Part("record", str(message)))
+            self._numbers[message.name] = self._add(Part("record", str(message), special=_dynamic(message)))
             self.pending.append(message)
         return self._numbers[message.name]
 
@@ -108,6 +111,12 @@ class _Compiler:
             kind, (low, high) = INTEGER_FIELDS[field.type]
             return part._replace(kind=kind, low=low, high=min(high, INT64_MAX), is_unsigned=high > INT64_MAX)
         return part._replace(kind=_KINDS[field.type])
+
+
+def _dynamic(message: Message) -> int:
+    """STRUCT, VALUE or LIST_VALUE; 0 for another message, also for one of such a name that has other fields."""
+    is_theirs = DYNAMIC.get(message.name) == tuple(field.name for field in message.fields)
+    return _DYNAMIC[message.name] if is_theirs else 0
 
 
 def _always(field: Field) -> Field:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2, wrappers_pb2
+from google.protobuf import descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from google.type import date_pb2, timeofday_pb2
@@ -23,7 +23,8 @@ MessageProto: Any = descriptor_pb2.DescriptorProto
 Declare = Callable[[Proto, str, Proto], None]
 OPTIONAL, REQUIRED, REPEATED = FieldProto.LABEL_OPTIONAL, FieldProto.LABEL_REQUIRED, FieldProto.LABEL_REPEATED
 PROTO2, PROTO3, EDITIONS = SYNTAXES = ("proto2", "proto3", "editions")
-IMPORTED = [module.DESCRIPTOR for module in (timestamp_pb2, duration_pb2, wrappers_pb2, date_pb2, timeofday_pb2)]
+_IMPORTED = (timestamp_pb2, duration_pb2, wrappers_pb2, date_pb2, timeofday_pb2, struct_pb2)
+IMPORTED = [module.DESCRIPTOR for module in _IMPORTED]
 
 
 def message_class(file: Proto, name: str) -> Any:
