@@ -254,6 +254,27 @@ def test_control_record_is_written_once_the_partition_has_a_leader_again(world: 
     assert world.stable() == 2
 
 
+def test_control_record_goes_to_the_new_leader_once_the_paused_leader_is_fenced() -> None:
+    world = World(brokers=3)
+    coordinator = world.cluster._call(lambda c: c.internal_topics.coordinator("__transaction_state", "tx"))
+    leader = next(node for node in (1, 2, 3) if node != coordinator)
+    world.cluster.move_leader("t", 0, leader)
+    clients = {node: RawClient("{}:{}".format(*world.cluster.nodes()[node])) for node in (leader, coordinator)}
+    world.client.socket.close()
+    world.client = clients[coordinator]
+    producer = world.start(timeout=60_000)
+    assert world.send(producer, 0, client=clients[leader]).error_code == 0
+    world.cluster.pause_node(leader)
+    world.end(producer, True)
+    assert world.stable() == 0, "the leader is paused, and its control record waits"
+    world.advance(60)
+    assert world.cluster.leader("t", 0)[0] != leader
+    assert world.stable() == 2
+    for client in clients.values():
+        client.socket.close()
+    world.close()
+
+
 def test_transaction_survives_the_end_of_its_coordinator() -> None:
     world = World(brokers=3)
     coordinator = world.cluster._call(lambda c: c.internal_topics.coordinator("__transaction_state", "tx"))

@@ -80,6 +80,7 @@ class Controller:
             if node.node_id in partition.copies:
                 self._remove_node(partition, node.node_id)
         self._choose_controller_node()
+        self._cluster.transactions.write_held_markers()
 
     def admit(self, *nodes: Node) -> None:
         """Takes nodes into the cluster: new nodes, or nodes that are back. The nodes learn the states of their
@@ -153,6 +154,7 @@ class Controller:
         """Makes the copy on a node the leader. Returns whether it leads: it must be in sync, and its node alive."""
         if node_id != partition.leader and node_id in partition.isr and self._cluster.nodes[node_id].alive:
             self.lead(partition, node_id, partition.isr)
+            self._cluster.transactions.write_held_markers()
         return partition.leader == node_id
 
     def reconsider(self, topic: Topic) -> None:
@@ -163,6 +165,7 @@ class Controller:
             for copy in partition.copies.values():
                 copy.advance_if_leading()
                 copy.wake()
+        self._cluster.transactions.write_held_markers()
 
     def alter_isr(self, leader: Replica, isr: tuple[int, ...]) -> None:
         """A leader asks for another ISR (Kafka's AlterPartition). The controller ignores a leader that it cannot reach,
