@@ -29,7 +29,7 @@ from kafkabuf.network._request import Completion, InFlight, Request, decoded
 from kafkabuf.network.advice import advised
 from kafkabuf.network.authenticator import Authenticator
 from kafkabuf.network.background import BackgroundCall
-from kafkabuf.network.connection_state import NodeConnection, State
+from kafkabuf.network.connection_state import NodeConnection, Place, State
 from kafkabuf.network.failure_log import FailureLog
 from kafkabuf.network.handshake import Handshake
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
@@ -146,6 +146,7 @@ class NetworkClient(ClientCore):
         trigger = config.metadata_recovery_rebootstrap_trigger_ms / 1000 if recovers else None
         self._handshake = Handshake(self)
         self._failures = FailureLog()
+        self._silent: set[Place] = set()
         self._updater = MetadataUpdater(metadata, self, trigger, random)
         self.telemetry: Telemetry | None = None
         metadata.on_update_requested = self.wakeup
@@ -228,14 +229,16 @@ class NetworkClient(ClientCore):
         """The ready node with the fewest requests in flight, for a request that any broker can answer.
 
         None: no node is ready. With `connect` the client then connects to a node, if an attempt is due. `avoid`: a
-        node that could not help before and may be cut off from the other brokers. It is returned only if no other is
-        ready; with `connect` the client then connects to another node for the next call.
+        node that could not help before and may be cut off from the other brokers. It, or another node at its address,
+        is returned only if no other is ready; with `connect` the client then connects to another node for the next
+        call.
         """
         now = self._clock.monotonic()
-        node = self._updater.choose(now, avoid) if connect else self._updater.least_loaded(now, avoid)
+        avoided = set() if avoid is None or (asked := self._nodes.get(avoid)) is None else asked.places
+        node = self._updater.choose(now, avoided) if connect else self._updater.least_loaded(now, avoided)
         if node is None:
             return None
-        if connect and node.node_id == avoid and node.state is State.READY:
+        if connect and node.state is State.READY and not avoided.isdisjoint(node.places):
             other = self._updater.openable(now)
             if other is not None:
                 self.connect(other, now)
@@ -284,6 +287,13 @@ class NetworkClient(ClientCore):
     def bootstrap_nodes(self) -> list[NodeConnection]:
         return self._bootstrap
 
+    def is_silent(self, node: NodeConnection) -> bool:
+        """Whether a time-out has ended a connection to the node's address, and no connection there was ready since.
+
+        A frozen process lets every connection stand: another connection to the address would cost a second time-out.
+        """
+        return not self._silent.isdisjoint(node.places)
+
     def connect(self, node: NodeConnection, now: float) -> None:
         """Start a connection to the node's next address. The attempt may fail before this method returns."""
         node.setup_deadline = now + self._setup.delay(node.slow_setups)
@@ -319,6 +329,7 @@ class NetworkClient(ClientCore):
         """The node has passed the handshake and authentication: it takes requests now."""
         assert node.connection is not None
         node.ready()
+        self._silent -= node.places
         log.debug("%s is ready", node)
         if self.telemetry is not None:
             self.telemetry.connected()
@@ -493,12 +504,14 @@ class NetworkClient(ClientCore):
                 node.slow_setups += 1
                 reason = "" if self._authenticator is None else self._authenticator.waits_for(node)
                 text = f"connection to {node} was not established in time" + (reason and f": {reason}")
+                self._fell_silent(node)
                 self._disconnect(node, NetworkError(text), now, advise=not reason)
             late = next((entry for entry in node.in_flight if now >= entry.deadline), None)
             if late is not None:
                 waited = round((now - late.sent_at) * 1000)
                 name = f"request {late.correlation_id} (API {late.request.api_key})"
                 error = NetworkError(f"no response to {name} from {node} within {waited} ms; the connection is closed")
+                self._fell_silent(node)
                 self._disconnect(node, error, now)
             if self._authenticator is not None and node.state is State.READY and now >= node.reauthenticate_at:
                 self._authenticate(self._authenticator, node, now)
@@ -516,6 +529,10 @@ class NetworkClient(ClientCore):
         if now >= self._failures.due:
             self._failures.log_left_out()
         self.check_by(self._failures.due)
+
+    def _fell_silent(self, node: NodeConnection) -> None:
+        in_use = set().union(*(other.places for other in self._nodes.values()))
+        self._silent = (self._silent & in_use) | node.places
 
     def _deadline(self, node: NodeConnection) -> float:
         """When the next time-out of the node is due."""

@@ -16,6 +16,8 @@ from kafkabuf.network._node import NodeCore
 from kafkabuf.network._request import InFlight
 from kafkabuf.network.resolve import Address, Lookup, Resolver
 
+Place = tuple[str, int]  # a host, by name or by address, and a port
+
 NEVER = float("inf")
 PRODUCE, FETCH = 0, 1
 # Kafka 4 removed Produce before 3 and Fetch before 4, and with them the record formats before magic 2 (KIP-896).
@@ -51,6 +53,7 @@ class NodeConnection(NodeCore):
         self.reauthenticate_at = NEVER
         self.lookup: Lookup | None = None  # the newest; it may outlast the attempt that started it
         self._untried: deque[Address] = deque()
+        self._tried: Place | None = None  # the resolved address of the newest attempt
 
     def __str__(self) -> str:
         kind = f"broker {self.node_id} at" if self.node_id >= 0 else "bootstrap server"
@@ -61,8 +64,14 @@ class NodeConnection(NodeCore):
         if self.state is State.DISCONNECTED and (host, port) != (self.host, self.port):
             self.host, self.port = host, port
             self.failures, self.not_before = 0, 0.0
-            self.lookup = None
+            self.lookup = self._tried = None
             self._untried.clear()
+
+    @property
+    def places(self) -> set[Place]:
+        """Host and port by name, and as resolved for the newest attempt. Nodes that share a place are one process."""
+        named = (self.host, self.port)
+        return {named} if self._tried is None else {named, self._tried}
 
     def can_connect(self, now: float) -> bool:
         return self.state is State.DISCONNECTED and now >= self.not_before
@@ -78,11 +87,16 @@ class NodeConnection(NodeCore):
         if lookup.error is not None or not lookup.addresses:
             raise lookup.error or NetworkError(f"host name {self.host!r} has no address")
         self._untried.extend(lookup.addresses)
-        return self._untried.popleft()
+        return self._take_untried()
 
     def next_address(self) -> Address | None:
         """The address to try next. None: every address was tried once, and the name must be resolved again."""
-        return self._untried.popleft() if self._untried else None
+        return self._take_untried() if self._untried else None
+
+    def _take_untried(self) -> Address:
+        address = self._untried.popleft()
+        self._tried = address.sockaddr[:2]
+        return address
 
     def connecting(self, connection: Connection) -> None:
         self.connection = connection

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Protocol
 
 from kafkabuf.backoff import uniform
 from kafkabuf.errors import CorruptMessageError, KafkaError, RebootstrapRequiredError, error_for_code
 from kafkabuf.network._request import Completion
-from kafkabuf.network.connection_state import NodeConnection, State
+from kafkabuf.network.connection_state import NodeConnection, Place, State
 from kafkabuf.protocol import messages
 
 # Version 1 is the first in which a request can name no topic at all. Brokers before Kafka 0.10 lack it.
@@ -50,6 +50,7 @@ class Network(Protocol):
 
     def known_nodes(self) -> list[NodeConnection]: ...
     def bootstrap_nodes(self) -> list[NodeConnection]: ...
+    def is_silent(self, node: NodeConnection) -> bool: ...
     def connect(self, node: NodeConnection, now: float) -> None: ...
     def submit(self, node: NodeConnection, entity: Any, deliver: Callable[[Completion], None]) -> None: ...
     def check_by(self, when: float) -> None: ...
@@ -108,41 +109,60 @@ class MetadataUpdater:
         if not self._under_way:
             self._metadata.on_failure(error)
 
-    def choose(self, now: float, avoid: int | None = None) -> NodeConnection | None:
-        """The least loaded ready node, else a connecting node, else a node to connect to. None: all nodes back off."""
-        ready = self.least_loaded(now, avoid)
-        if ready is not None:
-            return ready
-        known, bootstrap = self._network.known_nodes(), self._network.bootstrap_nodes()
-        openable = self._openable(known, now)
-        if known and openable is None and self._trigger is not None and not self._waits(known, now):
-            self._network.rebootstrap(now, "none of the known brokers can be reached")
-            known = []
-        return openable if known else self._openable(bootstrap, now)
+    def choose(self, now: float, avoid: Set[Place] = frozenset()) -> NodeConnection | None:
+        """The least loaded ready node, else a connecting node, else a node to connect to. None: all nodes back off.
 
-    def least_loaded(self, now: float, avoid: int | None = None) -> NodeConnection | None:
-        """The ready node with the fewest requests in flight; `avoid` only if no other node is ready."""
-        nodes = self._network.known_nodes() + self._network.bootstrap_nodes()
+        A node at a silent address comes after all others. Bootstrap servers serve while no broker is known. One that
+        is ready also serves while no known broker can be reached: with it the client need not rebootstrap.
+        """
+        known, bootstrap = self._network.known_nodes(), self._network.bootstrap_nodes()
+        node = self._best(known or bootstrap, now, avoid)
+        if node is not None or not known or self._trigger is None or self._waits(known, now):
+            return node
+        node = self._least_loaded([node for node in bootstrap if not self._network.is_silent(node)], now, avoid)
+        if node is None:
+            self._network.rebootstrap(now, "none of the known brokers can be reached")
+            node = self._best(bootstrap, now, avoid)
+        return node
+
+    def least_loaded(self, now: float, avoid: Set[Place] = frozenset()) -> NodeConnection | None:
+        """The ready node with the fewest requests in flight, a bootstrap server only while no broker is known.
+
+        A node at a place to `avoid`, or at a silent address, is returned only if no other node is ready.
+        """
+        nodes = self._network.known_nodes() or self._network.bootstrap_nodes()
+        return self._least_loaded(self._talking(nodes), now, avoid) or self._least_loaded(nodes, now, avoid)
+
+    def _best(self, nodes: list[NodeConnection], now: float, avoid: Set[Place]) -> NodeConnection | None:
+        talking = self._talking(nodes)
+        silent = [node for node in nodes if node not in talking]
+        return (self._least_loaded(talking, now, avoid) or self._openable(talking, now)
+                or self._least_loaded(silent, now, avoid) or self._openable(silent, now))  # fmt: skip
+
+    def _talking(self, nodes: list[NodeConnection]) -> list[NodeConnection]:
+        return [node for node in nodes if not self._network.is_silent(node)]
+
+    def _least_loaded(self, nodes: list[NodeConnection], now: float, avoid: Set[Place]) -> NodeConnection | None:
         ready = [node for node in nodes if node.state is State.READY and now >= node.throttled_until]
-        ready = [node for node in ready if node.node_id != avoid] or ready
+        ready = [node for node in ready if avoid.isdisjoint(node.places)] or ready
         return min(ready, key=lambda node: (len(node.in_flight), self._random())) if ready else None
 
     def openable(self, now: float) -> NodeConnection | None:
         """The known node to connect to next."""
-        return self._closed(self._network.known_nodes(), now)
+        nodes = self._network.known_nodes()
+        return self._closed(self._talking(nodes), now) or self._closed(nodes, now)
 
     def _waits(self, nodes: list[NodeConnection], now: float) -> bool:
         """Whether a node is connected and has only asked for a pause."""
         return any(node.state is State.READY and now < node.throttled_until for node in nodes)
 
-    def _openable(self, nodes: Iterable[NodeConnection], now: float) -> NodeConnection | None:
-        nodes = list(nodes)
+    def _openable(self, nodes: list[NodeConnection], now: float) -> NodeConnection | None:
         for node in nodes:
             if node.state in (State.RESOLVING, State.CONNECTING, State.HANDSHAKING, State.AUTHENTICATING):
                 return node
         return self._closed(nodes, now)
 
-    def _closed(self, nodes: Iterable[NodeConnection], now: float) -> NodeConnection | None:
+    def _closed(self, nodes: list[NodeConnection], now: float) -> NodeConnection | None:
         free = [node for node in nodes if node.can_connect(now)]
         return min(free, key=lambda node: (node.failures, self._random())) if free else None
 

@@ -53,6 +53,7 @@ class Network(Protocol):
 
     def known_nodes(self) -> list[NodeConnection]: ...
     def bootstrap_nodes(self) -> list[NodeConnection]: ...
+    def is_silent(self, node: NodeConnection) -> bool: ...
     def api_version(self, node_id: int, api_key: int, supported: range) -> int: ...
     def submit(self, node: NodeConnection, entity: Any, deliver: Callable[[Completion], None]) -> None: ...
     def check_by(self, when: float) -> None: ...
@@ -187,11 +188,15 @@ class Telemetry:
     # ---- internals -------------------------------------------------------------------------------------------------
 
     def _node(self, now: float) -> NodeConnection | None:
-        """The ready node with the fewest requests in flight that knows both APIs."""
-        nodes = self._network.known_nodes() + self._network.bootstrap_nodes()
+        """The ready node with the fewest requests in flight that knows both APIs, a bootstrap server if need be.
+
+        Telemetry opens no connection, and a producer that rests may have none but that to a bootstrap server.
+        """
+        known = self._network.known_nodes()
+        nodes = [node for node in [*known, *self._network.bootstrap_nodes()] if not self._network.is_silent(node)]
         ready = [node for node in nodes if node.state is State.READY and now >= node.throttled_until]
         able = [node for node in ready if self._knows_telemetry(node)]
-        return min(able, key=lambda node: len(node.in_flight), default=None)
+        return min(able, key=lambda node: (node.node_id < 0, len(node.in_flight)), default=None)
 
     def _knows_telemetry(self, node: NodeConnection) -> bool:
         try:

@@ -59,8 +59,12 @@ def _live(world: World, random: Random) -> None:
     for user in users:
         user.check_alive()
     without_transactions = [user for user in users if not isinstance(user, TransactionalUser)]
-    if without_transactions and random.random() < 0.5:
+    # Records may expire before a time-out shows that a node is frozen.
+    if without_transactions and not world.frozen and random.random() < 0.5:
         without_transactions[0].check_recreated_topic(trouble)
+    if trouble.freeze_a_node():
+        for user in users:
+            user.check_alive()
     for user in users:
         user.close(None)
     contents = archive.contents(world.cluster.catalogue.topics)

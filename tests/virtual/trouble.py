@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
@@ -34,6 +35,7 @@ _RETRIABLE = {
 }
 # Errors of Produce although the records are in the log.
 _AFTER_APPEND = (7, 20)
+_TOO_LARGE = 10
 _APIS = tuple(_RETRIABLE)
 
 
@@ -60,7 +62,7 @@ class Trouble:
         strike = random.choice(
             (self._kill, self._kill, self._stop, self._pause, self._isolate, self._move, self._recreate, self._recreate,
              self._grow, self._fail, self._fail, self._lose, self._slow, self._cut, self._block, self._double,
-             self._drop, self._throttle, self._doubt)
+             self._drop, self._throttle, self._doubt, self._refuse)
         )  # fmt: skip
         strike(node)
         if random.random() < 0.7:
@@ -76,8 +78,9 @@ class Trouble:
 
     # ---- nodes -------------------------------------------------------------------------------------------------------
 
-    def _kill(self, node: Node) -> None:
-        silently = self._world.random.random() < 0.5
+    def _kill(self, node: Node, *, silently: bool | None = None) -> None:
+        if silently is None:
+            silently = self._world.random.random() < 0.5
         self._note(f"kill node {node.node_id}{' silently' if silently else ''}")
         if silently:
             self._world.silent.add(node.node_id)
@@ -167,6 +170,12 @@ class Trouble:
         self._note(f"doubt a Produce request: append its records, and return error {code}")
         self._world.cluster.faults.fail(PRODUCE, code, 1, None, after=True)
 
+    def _refuse(self, node: Node) -> None:
+        """Refuse requests as too large: the producer splits their batches, down to single records, which fail."""
+        times = self._world.random.choice((1, 1, 3))
+        self._note(f"refuse {times} Produce requests as too large")
+        self._world.cluster.faults.fail(PRODUCE, _TOO_LARGE, times, None)
+
     def _lose(self, node: Node) -> None:
         api = self._world.random.choice(_APIS)
         self._note(f"lose a response of API {api}, and the connection")
@@ -224,13 +233,35 @@ class Trouble:
             self._world.loop.settle()
             self._mend(node)
         self._world.loop.settle()
-        self._leave_one_dead()
         for link in self._world.links:
             link.doubled = link.dropped = 0
             link.to_client.block(False)
             link.to_node.block(False)
+        self._leave_one_dead()
         for name in self._topics:
             self.create(name)
+
+    def freeze_a_node(self) -> bool:
+        """Freeze a node for good, if the others can lead every partition without it. Returns whether it was frozen.
+
+        No connection to the node's address ends, and none gets a response any more.
+        """
+        world, node = self._world, self._world.random.choice(self._world.nodes)
+        if world.frozen or not all(self._goes_on_without(node, partition) for partition in self._partitions()):
+            return False
+        if world.random.random() < 0.5:
+            self._pause(node)
+        else:
+            self._kill(node, silently=True)
+        return True
+
+    def _goes_on_without(self, node: Node, partition: Partition) -> bool:
+        nodes = self._world.cluster.nodes
+        others = [number for number in partition.isr if number != node.node_id and nodes[number].running]
+        return len(others) >= partition.min_isr
+
+    def _partitions(self) -> list[Partition]:
+        return [partition for topic in self._world.cluster.catalogue.topics.values() for partition in topic.partitions]
 
     def recreate_and_refuse_once(self, name: str) -> None:
         """Replace a topic by one of the same size and replication factor, whose leader refuses the first batch."""
@@ -247,7 +278,6 @@ class Trouble:
             return
         self._kill(node)
         world.loop.settle()
-        partitions = [partition for topic in world.cluster.catalogue.topics.values() for partition in topic.partitions]
-        leaders = [partition.copies.get(partition.leader) for partition in partitions]
+        leaders = [partition.copies.get(partition.leader) for partition in self._partitions()]
         if any(leader is None or not leader.enough_in_sync for leader in leaders):
             self._mend(node)

@@ -197,10 +197,10 @@ class User:
             self.world.fail(f"{self.name} is closed, and {len(late)} records have no outcome")
 
     def patience(self) -> float:
-        """Seconds that a call may take when all is well. Only a time-out shows that a silent node is dead."""
+        """Seconds that a call may take when all is well, or one node is frozen: that costs one time-out, not two."""
         config = self.producer.config
         detection = 1.2 * config.socket_connection_setup_timeout_ms + config.request_timeout_ms
-        return AT_ONCE + (config.linger_ms + (detection if self.world.silent else 0.0)) / 1000
+        return AT_ONCE + (config.linger_ms + (detection if self.world.frozen else 0.0)) / 1000
 
     # ---- when all is well again --------------------------------------------------------------------------------------
 
@@ -373,10 +373,14 @@ class TransactionalUser(User):
         if sent is not None:
             transaction.sent.append(sent)
 
+    def _attempts(self) -> int:
+        """How often to repeat a call that timed out. A new producer would have to find a frozen node out anew."""
+        return 4 + round(self.patience() * 1000 / self.producer.config.max_block_ms) * self.world.frozen
+
     def _send_offsets(self, transaction: Transaction) -> None:
         transaction.offset = self._number
         self.note("offsets")
-        for _ in range(4):
+        for _ in range(self._attempts()):
             try:
                 self.producer.send_offsets_to_transaction({SOURCE: self._number}, self.name)
                 return
@@ -390,7 +394,7 @@ class TransactionalUser(User):
     def _commit(self, transaction: Transaction) -> None:
         self.note("commit")
         transaction.fate = Fate.UNKNOWN
-        for _ in range(4):
+        for _ in range(self._attempts()):
             try:
                 self.producer.commit_transaction()
             except TimeoutError:
@@ -406,7 +410,7 @@ class TransactionalUser(User):
     def _abort(self, transaction: Transaction) -> None:
         self.note("abort")
         transaction.fate = Fate.ABORTED
-        for _ in range(4):
+        for _ in range(self._attempts()):
             try:
                 self.producer.abort_transaction()
                 return

@@ -238,6 +238,11 @@ class World:
     def links_to(self, node: Node) -> list[Link]:
         return [link for link in self.links if link.node is node]
 
+    @property
+    def frozen(self) -> bool:
+        """Whether the connections to some node neither end nor bring a response: only a time-out shows that."""
+        return bool(self.silent) or any(node.paused for node in self.nodes)
+
     def bootstrap(self) -> str:
         return ",".join(f"{_host(node.node_id)}:{PORT}" for node in self.nodes)
 
