@@ -34,6 +34,9 @@ PATIENCE_S = 60.0
 REQUEST_TIMEOUT_MS = 5_000
 TRANSACTION_TIMEOUT_MS = 60_000
 OURS, CONFLUENT, JAVA = "kafkabuf", "confluent-kafka", "Java"
+LEADER, ENTRY, COORDINATOR = "leader", "leader and only bootstrap server", "coordinator"
+# The node in trouble: its role, whether it is the coordinator, and whether it is the only bootstrap server.
+ROLES = ((LEADER, False, False), (ENTRY, False, True), (COORDINATOR, True, False))
 TROUBLES = {"killed": "kill", "paused": "pause"}
 RECOVERY = Metric("recovery_s", "s to recover", ".2f", more_is_better=False)
 
@@ -68,6 +71,9 @@ class Nodes:
             return topic, next(partition for partition, leader in leaders.items() if leader != victim), victim
         partition = next(partition for partition, leader in leaders.items() if leader not in (controller, victim))
         return topic, partition, leaders[partition]
+
+    def address(self, node: int) -> str:
+        return self._cluster.nodes[node].bootstrap_servers
 
     def kill(self, node: int) -> None:
         self._down = ("kill", node)
@@ -250,12 +256,16 @@ PEERS: dict[str, Open] = {OURS: _kafkabuf, CONFLUENT: _confluent, JAVA: _java}
 # ---- the claim -------------------------------------------------------------------------------------------------------
 
 
-def recovery(open_: Open, trouble: str, coordinator: bool, job: Job) -> Measurement:
-    """The seconds from the trouble to the success of a record or transaction that begins right after it."""
+def recovery(open_: Open, trouble: str, coordinator: bool, alone: bool, job: Job) -> Measurement:
+    """The seconds from the trouble to the success of a record or transaction that begins right after it.
+
+    `alone`: the node is the producer's only bootstrap server. Otherwise all nodes are.
+    """
     with closing(Commands()) as nodes:
         topic, partition, victim = nodes("place", coordinator=coordinator)
         transactional_id = f"{topic}-writer" if coordinator else None
-        with open_(job.bootstrap, topic, partition, transactional_id) as publish:
+        bootstrap = nodes("address", node=victim) if alone else job.bootstrap
+        with open_(bootstrap, topic, partition, transactional_id) as publish:
             for _ in range(WARM_UP):
                 publish()
             nodes(trouble, node=victim)
@@ -273,16 +283,26 @@ def name_of(peer: str, whom: str, trouble: str) -> str:
 
 
 def _cases() -> Iterator[Case]:
-    for whom, coordinator in (("leader", False), ("coordinator", True)):
+    for whom, coordinator, alone in ROLES:
         for trouble, command in TROUBLES.items():
             for peer, open_ in PEERS.items():
                 yield Case(
                     name_of(peer, whom, trouble),
-                    partial(recovery, open_, command, coordinator),
+                    partial(recovery, open_, command, coordinator, alone),
                     baseline=name_of(CONFLUENT, whom, trouble),
-                    apart=peer == JAVA or not coordinator,
+                    apart=not (_has_goal(whom, trouble) and (peer != JAVA or not coordinator)),
                     check=java.require_compiler if peer == JAVA else lambda: None,
                 )
+
+
+def _has_goal(whom: str, trouble: str) -> bool:
+    return whom == COORDINATOR or trouble == "paused"
+
+
+def _goal_for_leaders(whom: str) -> Goal:
+    ours, theirs = (name_of(peer, whom, "paused") for peer in (OURS, JAVA))
+    return Goal(f"seconds until a record is acknowledged, {whom} paused", ours, RECOVERY.name, 1.1, theirs,
+                at_most=True)  # fmt: skip
 
 
 def _goal(trouble: str) -> Goal:
@@ -300,7 +320,7 @@ CLAIM = Claim(
     amount=3,
     seconds=45,
     unit="more",
-    goals=[_goal(trouble) for trouble in TROUBLES],
+    goals=[*map(_goal, TROUBLES), *map(_goal_for_leaders, (LEADER, ENTRY))],
     rounds=3,
     cluster=cluster,
     notes=[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -22,6 +23,8 @@ class Cluster:
     def __init__(self, embedded: EmbeddedCluster) -> None:
         self.embedded = embedded
         self.bootstrap_servers = embedded.bootstrap_servers
+        addresses = {node: f"{host}:{port}" for node, (host, port, _) in embedded.nodes().items()}
+        self.nodes = {node: SimpleNamespace(bootstrap_servers=address) for node, address in addresses.items()}
         self.done: list[str] = []
 
     def create_topic(self, name: str, partitions: int) -> None:
@@ -43,7 +46,9 @@ class Cluster:
 
 
 @pytest.mark.parametrize("peer", [failover.OURS, failover.CONFLUENT])
-@pytest.mark.parametrize(("whom", "trouble"), [("leader", "killed"), ("coordinator", "paused")])
+@pytest.mark.parametrize(
+    ("whom", "trouble"), [("leader", "killed"), ("coordinator", "paused"), (failover.ENTRY, "paused")]
+)
 def test_producer_recovers_from_a_killed_or_paused_node(
     peer: str, whom: str, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
