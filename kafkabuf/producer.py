@@ -403,7 +403,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             offsets: a mapping from (topic, partition), or an object with these attributes, to the offset of the next
                 record to read: a number, or an object with `offset` and optionally `metadata` and `leader_epoch`.
             group_metadata: a GroupMetadata; an object with its attributes, as kafka-python's `group_metadata()`
-                returns; a tuple of them; or a group id, which alone does not fence a consumer that has been replaced.
+                returns; the result of confluent-kafka's `consumer_group_metadata()`; a tuple of the attributes; or a
+                group id, which alone does not fence a consumer that has been replaced.
         """
         with self._timed("txn-send-offsets"):
             self._transaction_manager().send_offsets(offsets_of(offsets), group_of(group_metadata))

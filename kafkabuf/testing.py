@@ -29,6 +29,7 @@ from kafkabuf.errors import (
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
+from kafkabuf.metadata.groups import group_of
 from kafkabuf.metadata.snapshot import TOPIC_RULE, PartitionInfo, TopicInfo, is_legal_topic
 from kafkabuf.transactions.idempotence import producer_state
 
@@ -234,7 +235,7 @@ class MockProducer(ProducerCore):
 
     def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
         self._check_in_transaction(self.send_offsets_to_transaction_exception)
-        group = getattr(group_metadata, "group_id", group_metadata)
+        group = group_of(group_metadata).group_id
         self._uncommitted_offsets.setdefault(group, {}).update(offsets)
 
     def commit_transaction(self) -> None:

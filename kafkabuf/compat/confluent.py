@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from kafkabuf.compat._confluent import Message, ProduceCore, bytes_of
-from kafkabuf.compat.confluent_arguments import check_batch, config_of, group_in, limit_of
+from kafkabuf.compat.confluent_arguments import check_batch, config_of, limit_of
 from kafkabuf.compat.confluent_errors import call_error, classes, exception, new_error, peers_errors
 from kafkabuf.compat.confluent_lines import Lines
 from kafkabuf.compat.confluent_log import Forwarding
@@ -341,7 +341,7 @@ class Producer(ProduceCore):
         `group_metadata` is confluent-kafka's consumer_group_metadata(), a GroupMetadata of kafkabuf, or a group id.
         """
         offsets = {(each.topic, each.partition): each for each in positions if each.offset >= 0}
-        group = group_in(group_metadata) if isinstance(group_metadata, bytes) else group_of(group_metadata)
+        group = group_of(group_metadata)
         with self._transactional("send_offsets_to_transaction"):
             self._producer._transaction_manager().send_offsets(offsets_of(offsets), group, limit_of(timeout))
 

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
-
-from kafkabuf.metadata.groups import GroupMetadata
-
-# librdkafka's form of a consumer's group metadata: this, the generation, the group id, the member id, whether there is
-# no instance id, the instance id. Each text ends with a zero byte; the number has the machine's byte order.
-_GROUP_FORM = b"CGMDv2:"
 
 
 def config_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -42,15 +35,3 @@ def check_batch(topic: Any, messages: Any, partition: Any) -> None:
                 raise TypeError(f"Message {name} at index {index} must be bytes or str")
         if not isinstance(message.get("partition", -1), int):
             raise TypeError(f"Message partition at index {index} must be int")
-
-
-def group_in(written: bytes) -> GroupMetadata:
-    """The group metadata that confluent-kafka's consumer_group_metadata() returns. Raises ValueError."""
-    if not written.startswith(_GROUP_FORM):
-        raise ValueError(f"group metadata of a form that kafkabuf does not know: {written!r}")
-    rest = written.removeprefix(_GROUP_FORM)
-    (generation,) = struct.unpack_from("=i", rest)
-    group, member, instance = rest[4:].split(b"\0", 2)
-    has_instance = instance[:1] == b"\0"
-    instance_id = instance[1:].rstrip(b"\0").decode() if has_instance else None
-    return GroupMetadata(group.decode(), generation, member.decode(), instance_id or None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -38,6 +39,9 @@ class GroupMetadata:
 
 Offsets = Mapping[Any, Any]
 _GROUP = ("group_id", "generation_id", "member_id", "group_instance_id")
+# librdkafka's form of a consumer's group metadata: this, the generation, the group id, the member id, whether there is
+# no instance id, the instance id. Each text ends with a zero byte; the number has the machine's byte order.
+_LIBRDKAFKAS_FORM = b"CGMDv2:"
 
 
 def offsets_of(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -83,6 +87,8 @@ def group_of(group_metadata: Any) -> GroupMetadata:
     fields: tuple[Any, ...] = ()
     if isinstance(group_metadata, str):
         fields = (group_metadata,)
+    elif isinstance(group_metadata, bytes):
+        fields = _fields_in(group_metadata)
     elif all(hasattr(group_metadata, name) for name in _GROUP):
         fields = tuple(getattr(group_metadata, name) for name in _GROUP)
     elif isinstance(group_metadata, tuple):
@@ -93,8 +99,9 @@ def group_of(group_metadata: Any) -> GroupMetadata:
     if len(fields) > len(defaults) or not isinstance(group, str) or not group or not valid:
         raise TypeError(
             "group_metadata is a group id, a tuple (group_id, generation_id, member_id, group_instance_id) of which "
-            "the last items may be left out, or an object with these attributes, such as GroupMetadata or the result "
-            f"of kafka-python's consumer.group_metadata(); found {_described(group_metadata)}"
+            "the last items may be left out, an object with these attributes, such as GroupMetadata or the result of "
+            "kafka-python's consumer.group_metadata(), or the result of confluent-kafka's "
+            f"consumer_group_metadata(); found {group_metadata!r}"
         )
     if not -1 <= generation < 1 << 31:
         raise ValueError(f"a generation_id is an int from -1 to 2^31 - 1, found {generation}")
@@ -103,10 +110,19 @@ def group_of(group_metadata: Any) -> GroupMetadata:
     return GroupMetadata(group, generation, member, instance)
 
 
-def _described(group_metadata: Any) -> str:
-    if isinstance(group_metadata, bytes):  # librdkafka's private format
-        return "bytes, as from confluent-kafka's consumer_group_metadata(): pass the consumer's group id instead"
-    return repr(group_metadata)
+def _fields_in(written: bytes) -> tuple[str, int, str, str | None]:
+    """What confluent-kafka's consumer_group_metadata() has written. Raises ValueError."""
+    form, rest = written[: len(_LIBRDKAFKAS_FORM)], written[len(_LIBRDKAFKAS_FORM) :]
+    try:
+        (generation,) = struct.unpack_from("=i", rest)
+        group, member, instance = (text.decode() for text in rest[4:].split(b"\0", 2))
+        has_instance = len(instance) > 1 and instance[0] == instance[-1] == "\0"
+        if form != _LIBRDKAFKAS_FORM or not (has_instance or instance == "\1"):
+            raise ValueError("it is cut, or not of librdkafka")
+    except (struct.error, ValueError) as error:  # a UnicodeDecodeError is a ValueError
+        form_of = "confluent-kafka's consumer_group_metadata(), as kafkabuf knows it"
+        raise ValueError(f"group metadata in bytes must have the form of {form_of}; found {written!r}") from error
+    return group, generation, member, (instance[1:-1] or None) if has_instance else None
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

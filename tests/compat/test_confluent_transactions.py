@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,6 @@ from confluent_kafka import KafkaError, KafkaException
 from kafkabuf import errors
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.compat.confluent import Producer
-from kafkabuf.compat.confluent_arguments import group_in
 from kafkabuf.protocol.messages import METADATA, PRODUCE
 from tests.compat import TOPIC
 from tests.compat.reports import PATIENCE, Reports
@@ -119,19 +117,6 @@ def test_repr_names_the_cluster_and_no_secret() -> None:
     assert repr(producer) == "Producer('named' to 127.0.0.1:1, open)"
     producer.close()
     assert repr(producer) == "Producer(not open)"
-
-
-def test_group_metadata_is_read_whole() -> None:
-    written = b"CGMDv2:" + (7).to_bytes(4, sys.byteorder) + b"group\0member\0\0instance\0"
-    found = group_in(written)
-    assert (found.group_id, found.generation_id, found.member_id, found.group_instance_id) == (
-        "group",
-        7,
-        "member",
-        "instance",
-    )
-    with pytest.raises(ValueError, match="does not know"):
-        group_in(b"CGMDv9:")
 
 
 def test_errors_of_transactions_have_confluents_flags(

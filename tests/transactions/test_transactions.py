@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -337,11 +338,20 @@ def test_offsets_of_other_libraries_are_understood() -> None:
     assert group_of(their_group) == GroupMetadata("g", 1, "m", "i")
 
 
-def test_group_metadata_of_confluent_kafka_is_refused_with_a_way_out() -> None:
+def test_group_metadata_of_confluent_kafka_is_taken() -> None:
     with closing(confluent_kafka.Consumer({"bootstrap.servers": "localhost:9", "group.id": "g"})) as consumer:
-        opaque = consumer.consumer_group_metadata()
-    with pytest.raises(TypeError, match=r"confluent-kafka's .* pass the consumer's group id"):
-        group_of(opaque)
+        assert group_of(consumer.consumer_group_metadata()) == GroupMetadata("g", -1, "")
+    written = b"CGMDv2:" + (7).to_bytes(4, sys.byteorder) + b"group\0member\0"
+    assert group_of(written + b"\0instance\0") == GroupMetadata("group", 7, "member", "instance")
+    assert group_of(written + b"\1") == GroupMetadata("group", 7, "member")
+
+
+@pytest.mark.parametrize("end", range(17))
+def test_group_metadata_in_bytes_of_another_form_is_refused(end: int) -> None:
+    written = b"CGMDv2:" + (7).to_bytes(4, sys.byteorder) + b"g\0m\0\1"
+    bad = written[:end] if end < len(written) else b"CGMDv9:" + written[7:]
+    with pytest.raises(ValueError, match="confluent-kafka's consumer_group_metadata"):
+        group_of(bad)
 
 
 @pytest.mark.parametrize(
@@ -357,7 +367,7 @@ def test_invalid_offsets_are_refused(offsets: Any) -> None:
 @pytest.mark.parametrize(
     "group",
     [None, "", 5, object(), SimpleNamespace(group_id="g"), (), ("g", "m"), ("g", 1, None), ("g", 1, "m", 5),
-     ("g", 1, "m", None, "more"), (None, 1, "m"), b"g", kafka.structs.ConsumerGroupMetadata(group_id=None)],
+     ("g", 1, "m", None, "more"), (None, 1, "m"), kafka.structs.ConsumerGroupMetadata(group_id=None)],
 )  # fmt: skip
 def test_invalid_group_is_refused(group: Any) -> None:
     with pytest.raises(TypeError, match="group"):
