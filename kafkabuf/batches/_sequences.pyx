@@ -99,7 +99,7 @@ cdef class SequenceCore:
     def start_sequences_at_beginning(self, PartitionQueue queue not None, int32_t beginning=0):
         """Count from 0 in the partition under the present id and epoch, its batches without an outcome included.
 
-        Only tests give another `beginning`: no broker takes it.
+        Only tests give another `beginning`. A broker takes any first number from a producer that it does not know yet.
         """
         cdef Batch batch
         if queue.producer_id != self.producer_id:

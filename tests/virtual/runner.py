@@ -95,6 +95,20 @@ class VirtualRunning(Running):
         return self._world.run(until, lambda: self.over)
 
 
+def _begin_late(state: Any, beginning: int) -> None:
+    """Let the numbers of a new producer id begin at `beginning`, near their end: after the largest comes 0.
+
+    A broker takes any first number of an id that it does not know. A new epoch of a known id must begin at 0.
+    """
+    begin = state.start_sequences_at_beginning
+
+    def begin_late(queue: Any) -> None:
+        is_new = queue.producer_id != state.producer_id and state.producer_epoch == 0
+        begin(queue, beginning if is_new else 0)
+
+    state.start_sequences_at_beginning = begin_late
+
+
 class VirtualProducer(KafkaProducer):
     """A producer of the world, whose clock it takes."""
 
@@ -102,6 +116,8 @@ class VirtualProducer(KafkaProducer):
         self._world = world
         self._poller = VirtualPoller(world)
         super().__init__({"bootstrap_servers": world.bootstrap(), **settings}, clock=world.clock)
+        if world.random.random() < 0.3:
+            _begin_late(self._sender._producer_state, 2**31 - world.random.choice((1, 2, 7, 40)))
 
     def _connect(self, clock: Clock) -> NetworkClient:
         connector = self._world.connector(self._poller)
