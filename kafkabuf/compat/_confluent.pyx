@@ -6,6 +6,7 @@ from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_AsUTF8String
 from libc.stdint cimport int32_t, int64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.types cimport clockid_t
@@ -43,7 +44,7 @@ cdef double seconds_now(clockid_t clock) noexcept:
 
 cdef object encoded(object data):
     """confluent-kafka takes str and sends it as UTF-8."""
-    return (<str>data).encode() if type(data) is str else data
+    return PyUnicode_AsUTF8String(data) if isinstance(data, str) else data
 
 
 def bytes_of(data, str name not None):
@@ -51,6 +52,7 @@ def bytes_of(data, str name not None):
     cdef Field field
     cdef Py_buffer view
     cdef bint taken
+    data = encoded(data)
     if data is None or type(data) is bytes:
         return data
     taken = hold_field(data, &field, &view, name)
@@ -61,7 +63,7 @@ def bytes_of(data, str name not None):
             PyBuffer_Release(&view)
 
 
-cdef list pairs_of(object headers):
+def pairs_of(headers):
     """Headers as a list of pairs (str, bytes or None). Raises TypeError."""
     cdef list pairs = []
     if not isinstance(headers, (list, dict)):
@@ -278,10 +280,10 @@ cdef class ProduceCore:
         cdef int32_t number = PyNumber_Index(partition)
         cdef int64_t time = PyNumber_Index(timestamp)
         self.check_open()
-        if type(value) is str:
-            value = (<str>value).encode()
-        if type(key) is str:
-            key = (<str>key).encode()
+        if isinstance(value, str):
+            value = PyUnicode_AsUTF8String(value)
+        if isinstance(key, str):
+            key = PyUnicode_AsUTF8String(key)
         if headers is not None:
             headers = pairs_of(headers)
         if callback is not None:

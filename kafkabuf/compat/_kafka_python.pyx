@@ -2,6 +2,9 @@
 """The per-record path of compat/kafka_python.py: KafkaProducer.send() and its future."""
 
 cimport cython
+from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t
 
 from functools import partial
@@ -146,22 +149,35 @@ cdef class FutureRecordMetadata:
 seal(FutureRecordMetadata)
 
 
-cdef int check_headers(object headers) except -1:
-    """kafka-python takes a list of (str, bytes) only; the size of the headers is taken after the record is queued."""
-    if type(headers) is not list and not isinstance(headers, list):
+cdef list plain_headers(object headers, int32_t* size):
+    """A copy of the headers without the user's lists and tuples, whose methods could run code of the user's.
+
+    Raises TypeError: kafka-python takes a list of (str, bytes) only.
+    """
+    cdef list plain = []
+    cdef Py_ssize_t name_size, i = 0
+    if not isinstance(headers, list):
         raise TypeError(f"headers must be a list of tuples (str, bytes), found {type(headers).__name__}")
-    for header in <list?>headers:
-        if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], str)
-                and isinstance(header[1], bytes)):
+    size[0] = 0
+    while i < len(<list>headers):
+        header = (<list>headers)[i]
+        if not is_pair(header):
             raise TypeError(f"each of the headers must be a tuple (str, bytes), found {header!r}")
-    return 0
+        name, value = <object>PyTuple_GET_ITEM(header, 0), <object>PyTuple_GET_ITEM(header, 1)
+        PyUnicode_AsUTF8AndSize(name, &name_size)
+        size[0] += <int32_t>(name_size + PyBytes_GET_SIZE(value))
+        plain.append((name, value))
+        i += 1
+    if not plain:
+        size[0] = -1
+    return plain
 
 
-cdef int32_t size_of_headers(list headers) except? -2:
-    cdef int32_t size = 0
-    for name, value in headers:
-        size += len(name.encode()) + len(value)
-    return size
+cdef bint is_pair(object header) except -1:
+    if not isinstance(header, tuple) or PyTuple_GET_SIZE(header) != 2:
+        return False
+    name, value = <object>PyTuple_GET_ITEM(header, 0), <object>PyTuple_GET_ITEM(header, 1)
+    return isinstance(name, str) and isinstance(value, bytes)
 
 
 cdef bint is_whole(object number) except -1:
@@ -186,28 +202,33 @@ cdef class SendCore:
             IllegalStateError: the producer is closed, or needs a transaction.
             A serializer's and a partitioner's own errors.
         """
-        cdef FutureRecordMetadata future = None
+        cdef FutureRecordMetadata future
         cdef RecordFuture sent = None
+        cdef object refused = None
+        cdef int32_t header_size = -1
         if value is None and key is None:
             raise ValueError("a record needs a key or a value: both are None")
         if headers is not None:
-            check_headers(headers)
+            plain_headers(headers, &header_size)
         if self.producer is None:
             raise as_peer(ClosedError("the producer is not open"))
         try:
             if self.prepare is not None:
                 value, key, partition = self.prepare(topic, value, key, headers, partition)
+            # A serializer may have changed the headers. Once the record is queued nothing here may fail.
+            if headers is not None:
+                headers = plain_headers(headers, &header_size)
+            future = FutureRecordMetadata.__new__(FutureRecordMetadata)
+            future.header_size = header_size
             if self.producer.detour:
                 sent = self.producer.send(topic, value, key, headers, partition, timestamp_ms)
             else:
                 sent = self.producer.queue_record(topic, value, key, headers, partition, timestamp_ms, None, None, 0)
         except KafkaError as error:
-            future = self.refuse(error, topic, partition, timestamp_ms)
-        if future is not None:
-            return future
-        future = FutureRecordMetadata.__new__(FutureRecordMetadata)
+            refused = self.refuse(error, topic, partition, timestamp_ms)
+        if refused is not None:
+            return refused
         future.sent = sent
-        future.header_size = size_of_headers(headers) if headers else -1
         return future
 
     cdef object refuse(self, object error, object topic, object partition, object timestamp_ms):

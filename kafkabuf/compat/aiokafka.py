@@ -10,6 +10,7 @@ batch; a producer may be made without a running event loop; sasl_kerberos_domain
 from __future__ import annotations
 
 import asyncio
+import operator
 import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -23,7 +24,7 @@ from kafkabuf.compat._aiokafka import Outcomes
 from kafkabuf.compat._late_names import LateProducer
 from kafkabuf.compat._names import in_whole_ms, with_port
 from kafkabuf.compat.aiokafka_errors import peer_error
-from kafkabuf.compat.aiokafka_records import BatchBuilder, RecordMetadata, Serializer, metadata_of
+from kafkabuf.compat.aiokafka_records import BatchBuilder, RecordMetadata, Serializer, metadata_of, whole_ms
 from kafkabuf.errors import FatalTransactionError, IllegalStateError, KafkaError
 from kafkabuf.metadata.groups import OffsetAndMetadata
 
@@ -184,7 +185,7 @@ class AIOKafkaProducer:
         value: Any = None,
         key: Any = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: float | None = None,
         headers: Any = None,
     ) -> AIORecordFuture:
         """Queue a record, and return the future of its RecordMetadata."""
@@ -195,9 +196,10 @@ class AIOKafkaProducer:
         if self._value_serializer is not None:
             value = self._value_serializer(value)
         try:
-            future = self._producer._queue(topic, value, key, headers, partition, timestamp_ms, None)
+            time_ms = None if timestamp_ms is None else whole_ms(timestamp_ms)
+            future = self._producer._queue(topic, value, key, headers, partition, time_ms, None)
             if future is None:
-                future = await self._producer._send_slowly(topic, value, key, headers, partition, timestamp_ms, None)
+                future = await self._producer._send_slowly(topic, value, key, headers, partition, time_ms, None)
             return future
         except KafkaError as error:
             raise peer_error(error) from error.__cause__
@@ -208,7 +210,7 @@ class AIOKafkaProducer:
         value: Any = None,
         key: Any = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: float | None = None,
         headers: Any = None,
     ) -> RecordMetadata:
         """send() a record, and wait for its acknowledgement."""
@@ -236,8 +238,20 @@ class AIOKafkaProducer:
         count = batch.record_count()
         if not count and not self._closed:
             raise ValueError("the batch has no record: append() one")
-        columns = batch.values, batch.keys, batch.headers, [partition] * count, batch.timestamps
-        report = await _as_peer(self._producer.send_many(topic, *columns))
+        # A partition that has `__index__` is asked once: no record of a batch may fail when others are queued.
+        is_number = hasattr(partition, "__index__") and type(partition) is not bool
+        number = operator.index(partition) if is_number else partition
+        columns = batch.values, batch.keys, batch.headers, [number] * count, batch.timestamps
+        try:
+            report = await self._producer.send_many(topic, *columns)
+        except KafkaError as error:
+            failure = peer_error(error)
+            if not getattr(error, "rows_queued", 0):
+                raise failure from error.__cause__
+            # The records before are on their way, so the call must not raise: a caller would send them twice.
+            failed: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+            failed.set_exception(failure)
+            return failed
         return asyncio.ensure_future(_first_of(report, batch.timestamps[0]))
 
     # ---- transactions ------------------------------------------------------------------------------------------------

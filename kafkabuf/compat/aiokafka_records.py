@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,6 +51,11 @@ def metadata_of(topic: str, partition: int, offset: int, timestamp: int, broker_
     return RecordMetadata(topic, partition, TopicPartition(topic, partition), offset, timestamp, kind, None)
 
 
+def whole_ms(timestamp: Any) -> int:
+    """A time in ms as aiokafka takes it: the digits of a float are cut off, as `time.time() * 1000` has some."""
+    return int(timestamp) if isinstance(timestamp, float) else operator.index(timestamp)
+
+
 class AppendedRecord(NamedTuple):
     """What append() says of a record: its place in the batch, its size in bytes, its time in ms."""
 
@@ -74,19 +80,20 @@ class BatchBuilder:
         self.timestamps: list[int] = []
 
     def append(
-        self, *, timestamp: int | None, key: Any, value: Any, headers: Sequence[tuple[str, Any]] | None = None
+        self, *, timestamp: float | None, key: Any, value: Any, headers: Sequence[tuple[str, Any]] | None = None
     ) -> AppendedRecord | None:
         """Add a record. `timestamp` is in ms; None: now. Returns None if the batch is closed, or full and thus closed.
 
-        A batch takes its first record whatever the record's size.
+        A batch takes its first record whatever the record's size. It copies what the record consists of: later changes
+        of the caller's objects change no record. Raises TypeError for what is not bytes-like.
         """
         if self._closed:
             return None
-        key = key if self._key_serializer is None else self._key_serializer(key)
-        value = value if self._value_serializer is None else self._value_serializer(value)
-        pairs = pairs_of(headers) or []
+        key = _copied(key if self._key_serializer is None else self._key_serializer(key))
+        value = _copied(value if self._value_serializer is None else self._value_serializer(value))
+        pairs = [(_text(name), _copied(data)) for name, data in pairs_of(headers)]
         offset = len(self.values)
-        timestamp = round(time.time() * 1000) if timestamp is None else timestamp
+        timestamp = round(time.time() * 1000) if timestamp is None else whole_ms(timestamp)
         if not offset:
             self._first_timestamp = timestamp
         size = _size_of(offset, timestamp - self._first_timestamp, key, value, pairs)
@@ -113,6 +120,16 @@ class BatchBuilder:
 
     def record_count(self) -> int:
         return len(self.values)
+
+
+def _copied(data: Any) -> bytes | None:
+    return data if data is None or type(data) is bytes else memoryview(data).tobytes()
+
+
+def _text(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a header's name must be a str, found {name!r}")
+    return str.__str__(name)
 
 
 def _size_of(offset: int, delta: int, key: Any, value: Any, headers: list[tuple[str, Any]]) -> int:

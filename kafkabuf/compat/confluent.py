@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from kafkabuf.compat._confluent import Message, ProduceCore, bytes_of
-from kafkabuf.compat.confluent_arguments import check_batch, config_of, limit_of
+from kafkabuf.compat.confluent_arguments import config_of, limit_of, read_batch
 from kafkabuf.compat.confluent_errors import call_error, classes, exception, new_error, peers_errors
 from kafkabuf.compat.confluent_lines import Lines
 from kafkabuf.compat.confluent_log import Forwarding
@@ -149,25 +149,17 @@ class Producer(ProduceCore):
         first record is queued.
         """
         self._check_open()
-        check_batch(topic, messages, partition)
         default = on_delivery if on_delivery is not None else callback
         queued = 0
-        for message in messages:
-            on_end = message.get("callback") or message.get("on_delivery") or default
+        records = read_batch(topic, messages, partition, default)
+        for message, record in zip(messages, records, strict=True):
             try:
-                self.produce(
-                    topic,
-                    message.get("value"),
-                    message.get("key"),
-                    message.get("partition", partition),
-                    on_end,
-                    headers=message.get("headers"),
-                )
+                self.produce(topic, record.value, record.key, record.partition, record.callback, headers=record.headers)
                 queued += 1
             except BufferError as error:
-                message["_error"] = new_error("_QUEUE_FULL", str(error), retriable=True)
+                dict.__setitem__(message, "_error", new_error("_QUEUE_FULL", str(error), retriable=True))
             except classes().exception as error:
-                message["_error"] = error.args[0]
+                dict.__setitem__(message, "_error", error.args[0])
         return queued
 
     def _stand_in_line(self, message: Message, on_delivery: Any) -> None:

@@ -59,9 +59,9 @@ class Lines:
     def add(self, message: Message, on_delivery: Any) -> None:
         """Let a message wait in its topic's line."""
         topic = message.topic()
+        self._metadata.add_topic(topic)
         with self._lock:
             self.by_topic.setdefault(topic, deque()).append((message, on_delivery))
-        self._metadata.add_topic(topic)
         self.move(topic)  # metadata may have come before the message stood in the line
 
     def move(self, only: str | None = None) -> None:

@@ -460,3 +460,34 @@ def test_face_needs_no_aiokafka() -> None:
         command = [sys.executable, "-c", WITHOUT, cluster.bootstrap_servers]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", [aiokafka.AIOKafkaProducer, AIOKafkaProducer], ids=["aiokafka", "kafkabuf"])
+def test_digits_of_a_time_are_cut_off(aio_cluster: EmbeddedCluster, kind: Any) -> None:
+    async def send() -> None:
+        async with kind(bootstrap_servers=aio_cluster.bootstrap_servers) as producer:
+            times = [(await producer.send_and_wait("times", b"v", timestamp_ms=1.7e12 + 0.75)).timestamp]
+            batch = producer.create_batch()
+            times.append(batch.append(timestamp=1.7e12 + 0.75, key=None, value=b"v").timestamp)
+            for wrong, error in ((float("nan"), ValueError), (float("inf"), OverflowError), ("5", TypeError)):
+                with pytest.raises(error):
+                    await producer.send_and_wait("times", b"v", timestamp_ms=wrong)
+            assert times == [1_700_000_000_000] * 2
+
+    run(send())
+
+
+def test_records_of_a_batch_keep_their_bytes(aio_cluster: EmbeddedCluster) -> None:
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=aio_cluster.bootstrap_servers) as producer:
+            batch = producer.create_batch()
+            value = bytearray(b"before")
+            batch.append(timestamp=None, key=None, value=value)
+            value[:] = b"behind"
+            for wrong in ({"value": "text"}, {"key": 5}, {"headers": [("a", "text")]}, {"headers": [(b"a", b"1")]}):
+                with pytest.raises(TypeError):
+                    batch.append(**{"timestamp": None, "key": None, "value": b"v"} | wrong)
+            await (await producer.send_batch(batch, "kept", partition=0))
+
+    run(send())
+    assert [message.value for message in aio_cluster.messages("kept")] == [b"before"]

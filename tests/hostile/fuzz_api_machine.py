@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TextIO
@@ -45,6 +45,7 @@ from tests.hostile.fuzz_api_objects import (
     topics,
 )  # fmt: skip
 from tests.hostile.fuzz_api_world import DEEDS, RAISED, World, alarms
+from tests.hostile.trapped import ARGUMENTS, Fuse, Passing
 
 _MEMORY = 32 << 10
 _INTERVALS = [5e-3, 1e-4, 1e-5, 1e-6]
@@ -374,6 +375,23 @@ class Machine(RuleBasedStateMachine):
 
         producer: Any = MockProducer(**options)
         self.step(f"of a MockProducer({options}): send({_text(first)}), {call.text}", run)
+
+    @rule(name=st.sampled_from(sorted(ARGUMENTS)), at=st.integers(1, 12), detour=st.booleans())
+    def raise_in_send(self, name: str, at: int, detour: bool) -> None:
+        """A send() in which the user's code raises at its call number `at`: a call that raised queued no record."""
+
+        def run() -> None:
+            producer = MockProducer(auto_complete=False, interceptor_classes=[Passing()] if detour else ())
+            sent = 0
+            with suppress(Exception):
+                producer.send("t", **{"value": b"v"} | ARGUMENTS[name](Fuse(at)))
+                sent = 1
+            queued = producer.records_sent
+            producer.close()
+            if queued != sent:
+                self.world.problems.append(f"{sent} calls of send() returned, and {queued} records are queued")
+
+        self.step(f"send() with a {name} that raises at call {at}, intercepted {detour}", run)
 
     @rule(options=_options, calls=st.lists(_calls, min_size=1, max_size=6), cancelled=st.booleans(), timeout=timeouts)
     def aio(self, options: dict[str, Any], calls: list[Call], cancelled: bool, timeout: Any) -> None:
