@@ -181,7 +181,12 @@ cdef bint is_pair(object header) except -1:
 
 
 cdef bint is_whole(object number) except -1:
-    return number is None or hasattr(number, "__index__")
+    return number is None or (hasattr(number, "__index__") and not isinstance(number, bool))
+
+
+cdef bint is_number(object partition) except -1:
+    """kafka-python compares the partition with numbers: a float is one that the topic does not have."""
+    return partition is None or hasattr(partition, "__index__") or isinstance(partition, float)
 
 
 cdef class SendCore:
@@ -234,7 +239,7 @@ cdef class SendCore:
     cdef object refuse(self, object error, object topic, object partition, object timestamp_ms):
         """As kafka-python: a topic that the user may not see fails the future, other errors are raised."""
         cdef FutureRecordMetadata future
-        if not (isinstance(topic, str) and is_whole(partition) and is_whole(timestamp_ms)):
+        if not (isinstance(topic, str) and is_number(partition) and is_whole(timestamp_ms)):
             raise TypeError(str(error)) from error
         if isinstance(error, SerializationError) and error.__cause__ is not None:
             raise error.__cause__

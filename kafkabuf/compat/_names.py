@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,16 @@ def in_whole_ms(settings: dict[str, Any]) -> dict[str, Any]:
 def _whole_ms(value: Any) -> Any:
     # A value that is no time at all stays as it is: kafkabuf refuses it under its name.
     return math.ceil(value) if isinstance(value, float) and 0 < value < math.inf else value
+
+
+def absent(module: str, name: str, elsewhere: Mapping[str, str]) -> Exception:
+    """The error for a name that a face lacks: it says what takes the name's place, if the peer has it.
+
+    `from module import name` lets only an ImportError pass, and replaces the text of an AttributeError.
+    """
+    if name in elsewhere:
+        return ImportError(f"{module} has no {name}: {elsewhere[name]}", name=name)
+    return AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
 def file_text(name: str, path: str) -> str:

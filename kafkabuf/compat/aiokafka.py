@@ -22,7 +22,7 @@ from kafkabuf._aio_futures import AIORecordFuture
 from kafkabuf.compat import aiokafka_settings as theirs
 from kafkabuf.compat._aiokafka import Outcomes
 from kafkabuf.compat._late_names import LateProducer
-from kafkabuf.compat._names import in_whole_ms, with_port
+from kafkabuf.compat._names import absent, in_whole_ms, with_port
 from kafkabuf.compat.aiokafka_errors import peer_error
 from kafkabuf.compat.aiokafka_records import BatchBuilder, RecordMetadata, Serializer, metadata_of, whole_ms
 from kafkabuf.errors import FatalTransactionError, IllegalStateError, KafkaError
@@ -34,6 +34,16 @@ if TYPE_CHECKING:
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata"]
 
 T = TypeVar("T")
+
+# What aiokafka has and this module lacks, and what takes its place.
+_ELSEWHERE = {
+    "AIOKafkaConsumer": "kafkabuf has no consumer: import it from aiokafka",
+    "AIOKafkaAdminClient": "kafkabuf has no admin client: import it from aiokafka.admin",
+}
+
+
+def __getattr__(name: str) -> Any:
+    raise absent(__name__, name, _ELSEWHERE)
 
 
 class _Producer(aio.AIOKafkaProducer):

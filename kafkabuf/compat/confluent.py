@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from kafkabuf.compat._confluent import Message, ProduceCore, bytes_of
+from kafkabuf.compat._names import absent
 from kafkabuf.compat.confluent_arguments import config_of, limit_of, read_batch
 from kafkabuf.compat.confluent_errors import call_error, classes, exception, new_error, peers_errors
 from kafkabuf.compat.confluent_lines import Lines
@@ -51,13 +52,27 @@ OVERHEAD = 100
 
 __all__ = ["KafkaError", "KafkaException", "Message", "Producer"]  # noqa: F822 (__getattr__ has the first two)
 
+# What confluent-kafka has and this module lacks, and what takes its place.
+_ELSEWHERE = {
+    "SerializingProducer": "give kafkabuf.KafkaProducer the serializers, as key_serializer and value_serializer: it "
+    "takes confluent-kafka's, too",
+    "AvroProducer": "give kafkabuf.KafkaProducer a value_serializer: kafkabuf.formats has Avro, and confluent-kafka's "
+    "AvroSerializer fits, too",
+    "AIOProducer": "use kafkabuf.aio.AIOKafkaProducer, or kafkabuf.compat.aiokafka",
+    "ThrottleEvent": "throttle_cb is never called: KafkaProducer.metrics() has produce-throttle-time-avg and -max",
+    "Consumer": "kafkabuf has no consumer: import it from confluent_kafka",
+    "DeserializingConsumer": "kafkabuf has no consumer: import it from confluent_kafka",
+    "TopicPartition": "import it from confluent_kafka, whose consumer goes with it",
+    "AdminClient": "kafkabuf has no admin client: import it from confluent_kafka.admin",
+}
+
 
 def __getattr__(name: str) -> Any:
     if name == "KafkaError":
         return classes().error
     if name == "KafkaException":
         return classes().exception
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise absent(__name__, name, _ELSEWHERE)
 
 
 class Producer(ProduceCore):
@@ -157,7 +172,7 @@ class Producer(ProduceCore):
                 self.produce(topic, record.value, record.key, record.partition, record.callback, headers=record.headers)
                 queued += 1
             except BufferError as error:
-                dict.__setitem__(message, "_error", new_error("_QUEUE_FULL", str(error), retriable=True))
+                dict.__setitem__(message, "_error", new_error("_QUEUE_FULL", str(error)))
             except classes().exception as error:
                 dict.__setitem__(message, "_error", error.args[0])
         return queued
@@ -373,7 +388,7 @@ class Producer(ProduceCore):
             raise classes().exception(new_error("_TIMED_OUT", str(error), retriable=True)) from error
         except OwnError as error:
             self._unfinished = None
-            raise exception(error) from error
+            raise exception(error, of_transaction=True) from error
         self._unfinished = None
 
     # ---- the end -----------------------------------------------------------------------------------------------------

@@ -187,8 +187,12 @@ def new_error(name: str, text: str, *, retriable: bool = False, fatal: bool = Fa
     return classes().error(LOCAL[name], text, fatal=fatal, retriable=retriable, txn_requires_abort=abort)
 
 
-def call_error(error: errors.KafkaError, *, of_broker: bool = False) -> Any:
-    """The error of a call as a KafkaError; `of_broker`: with the broker's code, and not one of librdkafka's own."""
+def call_error(error: errors.KafkaError, *, of_broker: bool = False, of_transaction: bool = False) -> Any:
+    """The error of a call as a KafkaError; `of_broker`: with the broker's code, and not one of librdkafka's own.
+
+    In librdkafka only the errors of transactional calls tell whether they are retriable: for all others retriable() is
+    False, those of error_cb and of records among them.
+    """
     cause = error.__cause__ if isinstance(error.__cause__, errors.KafkaError) else error
     # An epoch that is too old ends a producer of librdkafka. Below, abort_transaction() finds out whether it does.
     fenced = isinstance(cause, errors.InvalidProducerEpochError) and cause is not error
@@ -196,9 +200,8 @@ def call_error(error: errors.KafkaError, *, of_broker: bool = False) -> Any:
     abort = isinstance(error, errors.AbortableTransactionError) and not fatal
     kind = cause if abort or fatal else error
     code = error.code if of_broker else _code_of(kind, default=LOCAL["_FATAL" if fatal else "_FAIL"])
-    return classes().error(
-        code, str(error), fatal=fatal, retriable=error.retriable and not abort, txn_requires_abort=abort
-    )
+    retriable = of_transaction and error.retriable and not abort
+    return classes().error(code, str(error), fatal=fatal, retriable=retriable, txn_requires_abort=abort)
 
 
 def record_error(error: errors.KafkaError) -> Any:
@@ -217,9 +220,9 @@ def _code_of(error: errors.KafkaError, default: int) -> int:
     return default
 
 
-def exception(error: errors.KafkaError) -> Any:
+def exception(error: errors.KafkaError, *, of_transaction: bool = False) -> Any:
     """The error of a call as a KafkaException."""
-    return classes().exception(call_error(error))
+    return classes().exception(call_error(error, of_transaction=of_transaction))
 
 
 @contextmanager

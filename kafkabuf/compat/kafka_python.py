@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from kafkabuf.compat._kafka_python import FutureRecordMetadata, RecordMetadata, SendCore, TopicPartition
 from kafkabuf.compat._late_names import LateProducer
+from kafkabuf.compat._names import absent
 from kafkabuf.compat.kafka_python_errors import as_peer
 from kafkabuf.compat.kafka_python_settings import DEFAULTS, complete, partitioner_in, settings_of, ssl_context_in
 from kafkabuf.errors import KafkaError
@@ -29,6 +30,16 @@ from kafkabuf.serialization import serialize_with
 __all__ = ["FutureRecordMetadata", "KafkaProducer", "RecordMetadata", "TopicPartition"]
 
 _numbers = count(1)
+# What kafka-python has and this module lacks, and what takes its place.
+_ELSEWHERE = {
+    "KafkaConsumer": "kafkabuf has no consumer: import it from kafka",
+    "KafkaAdminClient": "kafkabuf has no admin client: import it from kafka",
+    "KafkaClient": "it is a part of kafka-python's own: kafkabuf's producer needs none",
+}
+
+
+def __getattr__(name: str) -> Any:
+    raise absent(__name__, name, _ELSEWHERE)
 
 
 class KafkaProducer(SendCore):
@@ -73,6 +84,8 @@ class KafkaProducer(SendCore):
 
     def partitions_for(self, topic: str) -> set[int]:
         """The numbers of the topic's partitions. Fetches metadata if necessary, for up to `max_block_ms`."""
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic's name must be a str, found {topic!r}")
         with _peers_errors():
             return {partition.partition for partition in self._producer.partitions_for(topic).partitions}
 

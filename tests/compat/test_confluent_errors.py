@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -16,7 +18,7 @@ from kafkabuf.compat.confluent import Producer
 from kafkabuf.compat.confluent_errors import LOCAL, OwnKafkaError, OwnKafkaException, _names, call_error, record_error
 from kafkabuf.protocol.messages import INIT_PRODUCER_ID
 from tests.compat import TOPIC
-from tests.compat.reports import PATIENCE
+from tests.compat.reports import PATIENCE, dead_address
 
 
 def test_own_error_has_the_names_and_codes_of_confluents() -> None:
@@ -95,3 +97,21 @@ def test_idempotence_is_on_unless_a_setting_contradicts_it(
         producer.produce(TOPIC, b"v")
         assert producer.flush(PATIENCE) == 0
         assert bool(cluster.requests(INIT_PRODUCER_ID)) is expected
+
+
+def test_only_errors_of_transactions_tell_whether_they_are_retriable() -> None:
+    """As librdkafka's: a program that gives up on an error that is not retriable decides as before."""
+    found = []
+    for kind in (confluent_kafka.Producer, confluent.Producer):
+        failed: list[Any] = []
+        producer = kind({"bootstrap.servers": dead_address(), "error_cb": failed.append, "message.timeout.ms": 300})
+        reports: list[Any] = []
+        producer.produce("t", b"v", on_delivery=lambda error, _: reports.append(error))  # noqa: B023
+        while not failed or not reports:
+            producer.poll(0.1)
+        with pytest.raises(KafkaException) as raised:
+            producer.list_topics(timeout=0.2)
+        kinds = [failed[0], reports[0], raised.value.args[0]]
+        found.append([(error.code(), error.retriable(), error.fatal()) for error in kinds[:2]])
+        assert not kinds[2].retriable()
+    assert found[0] == found[1]

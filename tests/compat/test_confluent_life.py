@@ -214,6 +214,55 @@ def test_stats_cb_gets_json_in_poll(new: Callable[..., Producer], cluster: Embed
     assert leader["tx"] > 0
 
 
+def statistics_of(producer: Any, texts: list[str]) -> dict[str, Any]:
+    producer.produce(TOPIC, b"v" * 100, partition=1)
+    assert producer.flush(PATIENCE) == 0
+    texts.clear()
+    while not texts:
+        producer.poll(0.1)
+    return json.loads(texts[0])  # type: ignore[no-any-return]
+
+
+def test_statistics_have_librdkafkas_names_and_values(new: Callable[..., Producer], cluster: EmbeddedCluster) -> None:
+    there: list[str] = []
+    here: list[str] = []
+    peer = confluent_kafka.Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "statistics.interval.ms": 20, "stats_cb": there.append}
+    )
+    theirs = statistics_of(peer, there)
+    ours = statistics_of(new(stats_cb=here.append, statistics__interval__ms=20), here)
+    leaders = [next(b for b in found["brokers"].values() if b["nodeid"] == 1) for found in (ours, theirs)]
+    topics = [found["topics"][TOPIC] for found in (ours, theirs)]
+    partitions = [topic["partitions"]["1"] for topic in topics]
+    for mine, their in ((ours, theirs), leaders, topics, partitions):
+        assert mine.keys() - their.keys() <= {"pid", "txmsgs", "txbytes", "eos"}
+    assert theirs.keys() <= ours.keys()
+    same = partitions[0].keys() - {"msgq_bytes"}
+    assert {name: partitions[0][name] for name in same} == {name: partitions[1][name] for name in same}
+    assert {"rxmsgs", "consumer_lag", "leader", "msgq_cnt", "msgs_inflight"} <= same
+    assert leaders[0]["toppars"] == {f"{TOPIC}-{number}": {"topic": TOPIC, "partition": number} for number in range(4)}
+    for window in (leaders[0]["rtt"], topics[0]["batchsize"], topics[0]["batchcnt"]):
+        assert 0 < window["avg"] <= window["max"] <= window["sum"]
+        assert window["cnt"] > 0
+    assert topics[0]["batchcnt"]["sum"] == 1
+
+
+def test_statistics_count_the_records_that_wait(alone: Callable[..., Producer], cluster: EmbeddedCluster) -> None:
+    texts: list[str] = []
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 60_000, "message.timeout.ms": 120_000,
+         "statistics.interval.ms": 20, "stats_cb": texts.append}
+    )  # fmt: skip
+    producer._producer.partitions_for(TOPIC)
+    for _ in range(3):
+        producer.produce(TOPIC, b"v", partition=2)
+    while not texts:
+        producer.poll(0.1)
+    waits = json.loads(texts[-1])["topics"][TOPIC]["partitions"]["2"]
+    assert (waits["msgq_cnt"], waits["msgs_inflight"], waits["msgq_bytes"] > 0) == (3, 0, True)
+    producer._producer.close(0)
+
+
 def test_statistics_of_a_producer_without_servers_name_no_broker() -> None:
     texts: list[str] = []
     producer = Producer({"bootstrap.servers": None, "statistics.interval.ms": 10, "stats_cb": texts.append})

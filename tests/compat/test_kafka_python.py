@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import pickle
 import ssl
 import subprocess
@@ -142,7 +143,9 @@ def test_a_topic_that_the_user_may_not_see_fails_the_future(
         ({"topic": b"orders", "value": b"v"}, TypeError),
         ({"topic": "a b", "value": b"v"}, ValueError),
         ({"value": b"v", "partition": "0"}, TypeError),
+        ({"value": b"v", "partition": 1.5}, ValueError),
         ({"value": b"v", "timestamp_ms": 1.5}, TypeError),
+        ({"value": b"v", "timestamp_ms": True}, TypeError),
         ({"value": b"v", "headers": {"k": b"v"}}, TypeError),
         ({"value": b"v", "headers": [("k", None)]}, TypeError),
         ({"value": b"v", "headers": [("k", 1)]}, TypeError),
@@ -152,10 +155,36 @@ def test_a_topic_that_the_user_may_not_see_fails_the_future(
     ],
 )
 def test_send_raises_as_kafka_python(
-    new: Callable[..., KafkaProducer], arguments: dict[str, Any], expected: type[Exception]
+    new: Callable[..., KafkaProducer], cluster: EmbeddedCluster, arguments: dict[str, Any], expected: type[Exception]
 ) -> None:
-    with pytest.raises(expected):
-        new().send(**({"topic": TOPIC} | arguments))
+    peer = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=5000)
+    try:
+        for producer in (new(), peer):
+            with pytest.raises(expected):
+                producer.send(**({"topic": TOPIC} | arguments))
+    finally:
+        peer.close()
+
+
+def test_a_topic_that_is_no_text_is_a_type_error(new: Callable[..., KafkaProducer]) -> None:
+    with pytest.raises(TypeError):
+        new().partitions_for(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "text"),
+    [
+        ("kafka_python", "KafkaConsumer", "import it from kafka"),
+        ("aiokafka", "AIOKafkaConsumer", "import it from aiokafka"),
+        ("confluent", "SerializingProducer", "key_serializer and value_serializer"),
+        ("confluent", "AIOProducer", "kafkabuf.aio.AIOKafkaProducer"),
+        ("confluent", "Consumer", "import it from confluent_kafka"),
+    ],
+)
+def test_an_import_of_what_a_face_lacks_names_what_to_use(module: str, name: str, text: str) -> None:
+    with pytest.raises(ImportError, match=text):
+        exec(f"from kafkabuf.compat.{module} import {name}", {})
+    assert not hasattr(importlib.import_module(f"kafkabuf.compat.{module}"), "no_name_of_any_client")
 
 
 def test_closed_producer_raises_illegal_state(new: Callable[..., KafkaProducer]) -> None:

@@ -155,9 +155,7 @@ class Aio(InALoop):
     settings: ClassVar[dict[str, Any]] = {}
 
     def made(self, servers: str) -> Any:
-        return AIOKafkaProducer(
-            bootstrap_servers=servers, linger_ms=0, on_acknowledged=lambda _: None, **self.settings
-        )
+        return AIOKafkaProducer(bootstrap_servers=servers, linger_ms=0, on_acknowledged=lambda _: None, **self.settings)
 
 
 class InterceptedAio(Aio):
