@@ -291,7 +291,7 @@ def test_close_ends_a_call_that_waits_for_the_registry(
         del settings["value.serializer"]
     producer: KafkaProducer[Any, Any] = KafkaProducer(settings)
     assert producer._registry is not None
-    producer._registry._requests._client = client
+    producer._registry._requests._theirs = client == "confluent"
     producer.partitions_for("closed")
     outcome: Future[KafkaError] = Future()
     thread = threading.Thread(target=lambda: outcome.set_result(refusal(lambda: CALLS[name](producer))))
