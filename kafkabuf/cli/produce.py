@@ -127,9 +127,10 @@ def produce(
     """Send each line of the FILES to TOPIC as a record. Without FILES, or with -, the lines come from a pipe.
 
     Lines are sent as they come, and end with a line feed. In jsonl blank lines are left out, and a line is parsed only
-    if an option needs its columns. Ctrl-C ends the reading; what was read is sent. Exit status: 0 all lines are
-    acknowledged or left out as --on-error says; 1 a line or Kafka said no; 2 an option or setting is wrong; 130 Ctrl-C;
-    143 SIGTERM, which ends the reading too.
+    if an option needs its columns. The fields of csv are text, unless --types or --value-schema says otherwise. What
+    gzip and zstd have compressed is unpacked. Ctrl-C ends the reading; what was read is sent. Exit status: 0 all lines
+    are acknowledged or left out as --on-error says; 1 a line or Kafka said no; 2 an option or setting is wrong; 130
+    Ctrl-C; 143 SIGTERM, which ends the reading too.
 
     \b
     kafkabuf produce orders orders.jsonl --key id --bootstrap-servers localhost:9092

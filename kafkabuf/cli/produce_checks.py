@@ -26,14 +26,19 @@ _COLUMNS = ("key", "headers", "timestamp", "partition", "value")
 
 def check_topic(topic: str, files: Sequence[str]) -> None:
     """A file that stands where the topic belongs is none: the command would wait for a pipe, and the file's name be a
-    topic. A topic of such a name gets its lines through `-`."""
-    if "-" in files or not (os.path.isfile(topic) or (not files and format_of_name(topic) is not None)):
+    topic. Behind FILES that are named, a topic may have the name of a file without a suffix; with `-`, any name."""
+    forgotten = os.path.isfile(topic) and Path(topic).suffix if files else _is_file_or_looks_like_it(topic)
+    if "-" in files or not forgotten:
         return
     name, seems = shlex.quote(topic), "is" if os.path.isfile(topic) else "looks like"
     raise click.UsageError(
         f"the first argument is the topic, and {topic} {seems} a file: kafkabuf produce TOPIC "
         f"{' '.join((name, *map(shlex.quote, files)))}. If it is the topic, name the input -: kafkabuf produce {name} -"
     )
+
+
+def _is_file_or_looks_like_it(topic: str) -> bool:
+    return os.path.isfile(topic) or format_of_name(topic) is not None
 
 
 def kind_of(files: Sequence[str]) -> str:

@@ -437,6 +437,17 @@ def test_file_in_the_place_of_the_topic_is_refused(
     assert "orders.csv" not in cluster.topics()
 
 
+def test_topic_may_have_the_name_of_a_file_without_a_suffix_where_the_input_is_named(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / topic, b"")
+    assert produce(cluster, topic, written(tmp_path / "in.csv", b"a\n1\n")).exit_code == 0
+    assert objects(cluster, topic) == [{"a": "1"}]
+    result = CliRunner().invoke(main, ["produce", topic, "-b", cluster.bootstrap_servers])
+    assert (result.exit_code, f"{topic} is a file" in text_of(result)) == (2, True)
+
+
 def test_name_of_a_file_in_the_place_of_the_topic_is_refused_also_where_the_file_is_missing() -> None:
     result = CliRunner().invoke(main, ["produce", "orders.csv.gz", "-b", "127.0.0.1:1"])
     assert (result.exit_code, "orders.csv.gz looks like a file" in text_of(result)) == (2, True)

@@ -92,6 +92,8 @@ SHELLS = {"bash": ["bash", "-c", BASH], "zsh": ["zsh", "-fc", ZSH], "fish": ["fi
     [
         ("kafkabuf p", ["perf", "ping", "produce"]),
         ("kafkabuf produce --on-e", ["--on-error"]),
+        ("kafkabuf produce --deli", ["--delimiter"]),
+        ("kafkabuf produce --ty", ["--types"]),
         ("kafkabuf produce --format pa", ["parquet"]),
         ("kafkabuf spark a", ["abort"]),
     ],

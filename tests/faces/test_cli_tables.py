@@ -101,6 +101,32 @@ def test_row_that_does_not_fit_its_schema_has_its_number_in_the_file(
     assert len(values(cluster, topic)) == 20_000
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_rows_that_do_not_fit_their_schema_are_left_out_with_their_numbers(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, kind: str
+) -> None:
+    """Also beside rows that are faulty for another reason, and where Kafka refuses a row behind them."""
+    numbers: list[int | None] = [None, 2, None, 4, 5, 6, *range(7, 20_000), None]
+    texts = ["y" * 5000 if number == 6 else "" for number in numbers]
+    table = pa.table({"a": numbers, "t": texts, "p": [0] * 4 + [9] + [0] * (len(numbers) - 5)})
+    fields = [{"name": "a", "type": "long"}, {"name": "t", "type": "string"}]
+    schema, letters = tmp_path / "a.avsc", tmp_path / "letters"
+    schema.write_text(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    options = ["--value-format", "avro", "--value-schema", str(schema), "--partition", "p", *SMALL, "--resume"]
+    policy = ["--on-error", "dead-letter", "--dead-letter-file", str(letters)]
+    path = table_file(tmp_path / f"in.{kind}", table)
+    result = produce(cluster, topic, path, *options, *policy)
+    assert result.exit_code == 0, result.output
+    left_out = [1, 3, 5, 6, 20_000]
+    rows = [int(line.split()[1]) for line in result.output.splitlines() if line.startswith("row ")]
+    assert sorted(rows) == left_out
+    assert result.output.count("column 'value.a' of type int64 is null") == 3
+    assert sorted(json.loads(line)["a"] or 0 for line in letters.read_bytes().splitlines()) == [0, 0, 0, 5, 6]
+    assert len(values(cluster, topic)) == len(numbers) - len(left_out)
+    assert json.loads(Path(f"{path}.kafkabuf-resume").read_bytes())["count"] == len(numbers)
+    assert "0 records acknowledged" in produce(cluster, topic, path, *options, *policy).output
+
+
 def test_row_that_is_too_large_has_one_number(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
     path = table_file(tmp_path / "in.parquet", pa.table({"v": ["a", "x" * 5000]}))
     result = produce(cluster, topic, path, "--on-error", "skip", *SMALL)
