@@ -50,10 +50,11 @@ class Names:
 
     def __init__(self) -> None:
         self.types: dict[str, dict[str, Any]] = {}
-        # Of the text that is read: names whose definition has not ended, and for each type those that its parts use.
+        # Of the text that is read: the types whose definition has not ended, the names that were used before their
+        # type was known, and where in that list the names of a type's parts are.
         self._open: set[str] = set()
         self._awaited: list[str] = []
-        self._awaited_by: dict[str, list[str]] = {}
+        self._awaited_by: dict[str, slice] = {}
 
     def add(self, text: str) -> Any:
         """The text's resolved schema. Its types are known from now on. A malformed schema raises a builtin error."""
@@ -103,11 +104,17 @@ class Names:
             fields = [field | {"type": self._resolved(field["type"], inner)} for field in schema["fields"]]
             self._open.remove(full)
             definition["fields"] = fields
-        awaited = self._awaited[before:]
-        same = _compared(self.types.setdefault(full, definition)) == _compared(definition)
-        if not same or self._awaited_by.setdefault(full, awaited) != awaited:
+        awaited = slice(before, len(self._awaited))
+        if full not in self.types:
+            self.types[full], self._awaited_by[full] = definition, awaited
+        elif _compared(self.types[full]) != _compared(definition) or not self._awaits_the_same(full, awaited):
             raise SerializationError(f"the Avro type {full} is defined twice, and differently: rename one of them")
         return full
+
+    def _awaits_the_same(self, full: str, awaited: slice) -> bool:
+        """Whether a second definition in a text knew as little as the first: Java takes no other for equal."""
+        first = self._awaited_by.get(full)
+        return first is None or self._awaited[first] == self._awaited[awaited]
 
 
 def _union(branches: list[Any]) -> list[Any]:
