@@ -147,6 +147,7 @@ class NetworkClient(ClientCore):
         self._handshake = Handshake(self)
         self._failures = FailureLog()
         self._silent: set[Place] = set()
+        self._accepted = False  # a broker has authenticated this client, with the settings that it still has
         self._updater = MetadataUpdater(metadata, self, trigger, random)
         self.telemetry: Telemetry | None = None
         metadata.on_update_requested = self.wakeup
@@ -156,12 +157,13 @@ class NetworkClient(ClientCore):
     def connection_delay(self, node_id: int) -> float:
         """Seconds until the back-off or throttling of the node ends; infinite if `ready` waits for news from `poll`.
 
-        Raises AuthenticationError if the newest attempt ended with it: further attempts will hardly help.
+        Raises AuthenticationError if the newest attempt ended with it and no broker has accepted this client before:
+        further attempts will hardly help. Where a broker has accepted the client, a refusal may pass.
         """
         node = self._node(node_id)
         now = self._clock.monotonic()
         if node is not None and node.state is State.DISCONNECTED:
-            if node.authentication_error is not None:
+            if node.authentication_error is not None and not self._accepted:
                 raise node.authentication_error
             return max(node.not_before - now, 0.0)
         if node is not None and now < node.throttled_until and node.state is State.READY:
@@ -183,12 +185,13 @@ class NetworkClient(ClientCore):
     def connection_error(self) -> KafkaError | None:
         """Why `least_loaded` finds no node: the error of the latest failed connection. None: no attempt has failed yet.
 
-        Raises AuthenticationError if every known broker refuses to authenticate this client.
+        Raises AuthenticationError if every known broker refuses to authenticate this client, and no broker has accepted
+        it before.
         """
         nodes = sorted(self.known_nodes() or self._bootstrap, key=lambda node: -node.not_before)
         failed = [node.last_error for node in nodes if node.last_error is not None]
         passing = [error for error in failed if not isinstance(error, AuthenticationError)]
-        if failed and not passing and len(failed) == len(nodes):
+        if failed and not passing and len(failed) == len(nodes) and not self._accepted:
             raise failed[0]
         return next(iter(passing or failed), None)
 
@@ -329,6 +332,7 @@ class NetworkClient(ClientCore):
         """The node has passed the handshake and authentication: it takes requests now."""
         assert node.connection is not None
         node.ready()
+        self._accepted = True
         self._silent -= node.places
         log.debug("%s is ready", node)
         if self.telemetry is not None:

@@ -293,7 +293,7 @@ class Sender(SenderCore):
         self._metadata.request_update()
 
     def _refusal(self) -> AuthenticationError | None:
-        """The error of a client that every known broker refuses: no broker will name a leader."""
+        """The error of a client that every known broker refuses and none has accepted: no broker will name a leader."""
         try:
             self._client.connection_error()
         except AuthenticationError as error:

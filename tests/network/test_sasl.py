@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import logging
 import pickle
 import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from kafkabuf.errors import (
     NetworkError,
     SaslAuthenticationError,
     SslAuthenticationError,
+    TimeoutError,
     UnsupportedSaslMechanismError,
 )
 from kafkabuf.network.resolve import Address
@@ -135,20 +137,58 @@ def test_refused_password_fails_a_waiting_send_at_once() -> None:
     broker.close()
 
 
-def test_record_for_a_leader_that_refuses_the_password_fails_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    front = SecureBroker(exchanges={"PLAIN": plain("alice", SECRET)})
-    leader = SecureBroker(exchanges={"PLAIN": plain("alice", "other")})
+class Leader(SecureBroker):
+    """A broker that acknowledges every batch of partition 0 of topic t."""
+
+    def handle(self, request: Any) -> bool:
+        if request.header.api_key != messages.PRODUCE or request.sock not in self._passed:
+            return super().handle(request)
+        done = {"index": 0, "error_code": 0, "base_offset": 0, "log_append_time": None, "log_start_offset": 0}
+        request.reply_entity(responses=[{"name": "t", "partition_responses": [done]}])
+        return True
+
+
+@contextlib.contextmanager
+def front_and_leader(exchange: Callable[[], Any], **settings: Any) -> Iterator[tuple[KafkaProducer, SecureBroker]]:
+    """A producer whose bootstrap server accepts it, and the leader of t, which has an `exchange` of its own."""
+    front, leader = SecureBroker(exchanges={"PLAIN": plain("alice", SECRET)}), Leader(exchanges={"PLAIN": exchange})
     nodes = [{"node_id": i, "host": b.host, "port": b.port} for i, b in enumerate((front, leader))]
     partition = {"error_code": 0, "partition_index": 0, "leader_id": 1, "replica_nodes": [1], "isr_nodes": [1]}
     topic = {"error_code": 0, "name": "t", "is_internal": False, "partitions": [partition]}
-    front.cluster = {"brokers": nodes, "controller_id": 0, "topics": [topic]}
-    settings = {**ALICE, "security_protocol": "SASL_PLAINTEXT", "bootstrap_servers": f"127.0.0.1:{front.port}"}
-    with KafkaProducer(settings, enable_idempotence=False) as producer:
-        future = producer.send("t", b"v")
-        assert isinstance(future.exception(10), SaslAuthenticationError)
-    assert SECRET not in caplog.text
+    front.cluster = leader.cluster = {"brokers": nodes, "controller_id": 0, "topics": [topic]}
+    secured = {**ALICE, "security_protocol": "SASL_PLAINTEXT", "bootstrap_servers": f"127.0.0.1:{front.port}"}
+    with KafkaProducer({**secured, "enable_idempotence": False, **settings}) as producer:
+        yield producer, leader
     front.close()
     leader.close()
+
+
+def test_buffered_records_outlive_a_refusal_that_passes(caplog: pytest.LogCaptureFixture) -> None:
+    buffered, attempts = threading.Event(), itertools.count()
+
+    def refuse(token: bytes) -> bytes:
+        raise Refused("the users are not loaded yet")
+
+    def exchange() -> Any:
+        buffered.wait(60)
+        return refuse if next(attempts) < 2 else plain("alice", SECRET)()
+
+    with front_and_leader(exchange) as (producer, leader):
+        futures = [producer.send("t", b"v") for _ in range(1_000)]
+        buffered.set()
+        assert [future.exception(60) for future in futures] == [None] * 1_000
+        assert len(leader.handshakes) == 3
+    assert "the users are not loaded yet" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_records_for_a_leader_that_goes_on_refusing_fail_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    times = {"delivery_timeout_ms": 1_000, "request_timeout_ms": 500, "linger_ms": 0}
+    with front_and_leader(plain("alice", "other"), **times) as (producer, _leader):
+        error = producer.send("t", b"v").exception(60)
+        assert isinstance(error, TimeoutError)
+        assert "refused the PLAIN credentials" in str(error)
+    assert SECRET not in caplog.text
 
 
 def test_client_uses_no_other_mechanism_than_the_configured_one() -> None:
@@ -363,7 +403,7 @@ def test_no_request_is_sent_while_a_session_is_renewed() -> None:
         assert len(broker.greetings) == 2
 
 
-def test_refused_renewal_is_fatal_only_after_a_new_connection_was_refused() -> None:
+def test_refused_renewal_and_the_refusals_behind_it_are_retried_with_a_back_off() -> None:
     broker = SecureBroker(exchanges={"PLAIN": plain("alice", SECRET)}, session_ms=60_000)
     with secured(broker, **ALICE) as (rigged, _):
         rigged.connect(0)
@@ -376,8 +416,11 @@ def test_refused_renewal_is_fatal_only_after_a_new_connection_was_refused() -> N
         assert rigged.client.connection_delay(0) == pytest.approx(0.05)
         rigged.clock.advance(5.0)
         rigged.poll_until(lambda: rigged.client.ready(0) or node.authentication_error)
-        with pytest.raises(SaslAuthenticationError):
-            rigged.client.connection_delay(0)
+        assert 0 < rigged.client.connection_delay(0) <= 1.2
+        assert isinstance(rigged.client.connection_error(), SaslAuthenticationError)
+        broker.exchanges["PLAIN"] = plain("alice", SECRET)
+        rigged.clock.advance(5.0)
+        rigged.connect(0)
 
 
 def test_authentication_with_a_silent_broker_times_out() -> None:
