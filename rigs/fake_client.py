@@ -205,6 +205,7 @@ class FakeClient:
     asked: list[OtherRequest] = field(default_factory=list)  # all requests other than Produce
     pauses: list[tuple[int, int]] = field(default_factory=list)  # node and milliseconds of each throttle
     broken: list[tuple[int, KafkaError]] = field(default_factory=list)  # connections closed for a bad response
+    answered: set[int] = field(default_factory=set)  # nodes whose connections could be used before
     on_poll: Callable[[], object] = lambda: None
     _completions: list[Completion] = field(default_factory=list)
     _held: set[int] = field(default_factory=set)  # nodes that start no request until the Sender has seen a response
@@ -220,6 +221,9 @@ class FakeClient:
 
     def last_error(self, node_id: int) -> KafkaError | None:
         return self.failed.get(node_id) or self.errors.get(node_id)
+
+    def has_answered(self, node_id: int) -> bool:
+        return node_id in self.answered
 
     def waits_for(self, node_id: int) -> str | None:
         return None

@@ -5,12 +5,20 @@ from __future__ import annotations
 from kafkabuf.errors import KafkaError, NetworkError, ProtocolError
 from kafkabuf.network.connection_state import NodeConnection, State
 
+_ANSWERED = "the broker responded before: is it down, or too busy to respond?"
 
-def advised(error: KafkaError, node: NodeConnection, security_protocol: str, *, seen_brokers: bool) -> KafkaError:
-    """The error with advice added, if it has none yet and the state of the connection shows what may be wrong."""
+
+def advised(
+    error: KafkaError, node: NodeConnection, security_protocol: str, *, seen_brokers: bool, has_answered: bool
+) -> KafkaError:
+    """The error with advice added, if it has none yet and the state of the connection shows what may be wrong.
+
+    `has_answered`: an earlier connection to the address could be used. The settings are right then.
+    """
     if not isinstance(error, NetworkError) or isinstance(error, ProtocolError) or "security.protocol" in str(error):
         return error
-    advice = _advice(node, security_protocol, seen_brokers)
+    usable = node.state in (State.AUTHENTICATING, State.READY)
+    advice = _ANSWERED if has_answered and not usable else _advice(node, security_protocol, seen_brokers)
     return NetworkError(f"{error}; {advice}") if advice else error
 
 

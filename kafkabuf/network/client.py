@@ -147,6 +147,7 @@ class NetworkClient(ClientCore):
         self._handshake = Handshake(self)
         self._failures = FailureLog()
         self._silent: set[Place] = set()
+        self._answered: set[Place] = set()
         self._accepted = False  # a broker has authenticated this client, with the settings that it still has
         self._updater = MetadataUpdater(metadata, self, trigger, random)
         self.telemetry: Telemetry | None = None
@@ -215,6 +216,11 @@ class NetworkClient(ClientCore):
         """The error of the node's newest attempt or connection. None: the node is ready, or was never tried."""
         node = self._nodes.get(node_id)
         return None if node is None else node.last_error
+
+    def has_answered(self, node_id: int) -> bool:
+        """Any thread: whether a connection to the node's address was ready before, so that the settings are right."""
+        node = self._nodes.get(node_id)
+        return node is not None and not self._answered.isdisjoint(node.places)
 
     def waits_for(self, node_id: int) -> str | None:
         """Any thread: what keeps the node from taking requests now, in words. None: no reason is known."""
@@ -334,6 +340,7 @@ class NetworkClient(ClientCore):
         node.ready()
         self._accepted = True
         self._silent -= node.places
+        self._answered = (self._answered & self._places_in_use()) | node.places
         log.debug("%s is ready", node)
         if self.telemetry is not None:
             self.telemetry.connected()
@@ -456,8 +463,9 @@ class NetworkClient(ClientCore):
         """Close a failed connection, then complete its requests with the error, the oldest first."""
         lost = sum(not entry.frame.untouched for entry in node.in_flight)
         if advise:
-            seen_brokers = bool(self._metadata.snapshot.brokers)
-            error = advised(error, node, self._config.security_protocol, seen_brokers=seen_brokers)
+            seen_brokers, has_answered = bool(self._metadata.snapshot.brokers), self.has_answered(node.node_id)
+            protocol = self._config.security_protocol
+            error = advised(error, node, protocol, seen_brokers=seen_brokers, has_answered=has_answered)
         if isinstance(error, AuthenticationError):
             if node.established:
                 # The broker accepted these credentials before. The next connection shows whether it still does.
@@ -535,8 +543,10 @@ class NetworkClient(ClientCore):
         self.check_by(self._failures.due)
 
     def _fell_silent(self, node: NodeConnection) -> None:
-        in_use = set().union(*(other.places for other in self._nodes.values()))
-        self._silent = (self._silent & in_use) | node.places
+        self._silent = (self._silent & self._places_in_use()) | node.places
+
+    def _places_in_use(self) -> set[Place]:
+        return set().union(*(node.places for node in self._nodes.values()))
 
     def _deadline(self, node: NodeConnection) -> float:
         """When the next time-out of the node is due."""

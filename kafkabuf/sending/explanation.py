@@ -17,6 +17,7 @@ class Connections(Protocol):
     """The methods of NetworkClient that Explanation needs."""
 
     def last_error(self, node_id: int) -> KafkaError | None: ...
+    def has_answered(self, node_id: int) -> bool: ...
     def waits_for(self, node_id: int) -> str | None: ...
 
 
@@ -51,10 +52,9 @@ class Explanation:
         refused = "" if queue.last_error is None else f"; the last attempt failed: {queue.last_error}"
         lost = self._connections.last_error(queue.leader)
         if lost is not None:
-            return (
-                f"there is no connection to its leader: {lost}: check that the broker is up, that the address that it "
-                f"advertises can be reached from here, and that security.protocol is that of its listener{refused}"
-            )
+            settings = ", that the address that it advertises can be reached from here, and that security.protocol is"
+            settings = "" if self._connections.has_answered(queue.leader) else f"{settings} that of its listener"
+            return f"there is no connection to its leader: {lost}: check that the broker is up{settings}{refused}"
         waits = self._connections.waits_for(queue.leader)
         if waits is not None:
             return f"{waits}{refused}"

@@ -21,6 +21,7 @@ from kafkabuf.errors import NetworkError, TopicAuthorizationError, error_for_cod
 from kafkabuf.network import bounds, failure_log
 from kafkabuf.network._request import decoded
 from kafkabuf.network.background import BackgroundCall
+from kafkabuf.network.connection_state import State
 from kafkabuf.network.failure_log import FailureLog
 from kafkabuf.network.resolve import Resolver, resolve
 from kafkabuf.protocol import messages
@@ -329,6 +330,29 @@ def test_error_of_a_refused_connection_says_what_to_check() -> None:
         assert "advertised.listeners" in error_of(rigged, 1)
 
 
+@pytest.mark.parametrize("trouble", ["down", "hangs up", "frozen"])
+def test_error_of_a_broker_that_responded_before_advises_no_settings(trouble: str) -> None:
+    with one_broker() as (rigged, broker):
+        broker.drop_connections()
+        rigged.poll_until(lambda: not rigged.client.ready(0))
+        broker.greets = False
+        if trouble == "down":
+            broker.close()
+        rigged.clock.advance(1)
+        assert not rigged.client.ready(0)
+        if trouble != "down":
+            rigged.poll_until(lambda: not broker.requests.empty())  # the handshake
+        if trouble == "hangs up":
+            broker.drop_connections()
+        if trouble == "frozen":
+            rigged.clock.advance(31)
+        rigged.poll_until(lambda: rigged.client._nodes[0].state is State.DISCONNECTED)
+        error = str(rigged.client.last_error(0))
+        assert "the broker responded before: is it down, or too busy to respond?" in error
+        assert "security.protocol" not in error
+        assert "advertised.listeners" not in error
+
+
 @pytest.mark.parametrize("abrupt", [False, True])
 def test_tls_spoken_to_a_plaintext_port_names_the_security_protocol(abrupt: bool) -> None:
     with hangs_up(abrupt=abrupt) as address, rig(address, security_protocol="SSL") as rigged:
@@ -421,7 +445,7 @@ def test_wrong_port_is_reported_without_any_logging_set_up() -> None:
 
 
 def test_pause_is_cut_to_five_minutes() -> None:
-    with one_broker(request_timeout_ms=5000) as (rigged, _):
+    with one_broker(request_timeout_ms=5000, metadata_max_age_ms=1_000_000) as (rigged, _):
         rigged.client.send(0, produce(context="under way"))
         for _attempt in range(10):
             rigged.client.throttle(0, produce(version=9), 2**31 - 1)

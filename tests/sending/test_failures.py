@@ -269,6 +269,16 @@ def test_expiry_names_the_connection_error_of_the_leader() -> None:
     assert "attempts failed" not in text
 
 
+def test_expiry_advises_no_settings_where_the_leader_has_responded_before() -> None:
+    rig = quick_rig()
+    rig.client.answered.add(1)
+    (future,) = expired(rig, 1)
+    text = str(future.exception(0))
+    assert "Connection refused: check that the broker is up" in text
+    assert "security.protocol" not in text
+    assert "advertise" not in text
+
+
 def test_expiry_names_the_last_refusal() -> None:
     rig = quick_rig()
     future = rig.send()
