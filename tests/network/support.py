@@ -9,7 +9,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kafkabuf.clock import Clock, ManualClock
@@ -23,6 +24,8 @@ from kafkabuf.protocol._frame import Frame
 PATIENCE = 10.0  # seconds of real time until something that should happen counts as failed
 ALL_VERSIONS = {messages.PRODUCE: (0, 13), messages.METADATA: (0, 13), messages.API_VERSIONS: (0, 4)}
 
+_ORDER = threading.Lock()  # of the responses on one connection
+
 
 @dataclass
 class Received:
@@ -31,6 +34,8 @@ class Received:
     header: messages.RequestHeader
     frame: bytes
     sock: socket.socket
+    answered: bool = False
+    then: list[Callable[[], object]] = field(default_factory=list)  # responses that must not overtake this one
 
     def entity(self) -> Any:
         return messages.decode_request(self.frame)[1]
@@ -38,14 +43,22 @@ class Received:
     def reply(self, body: bytes, correlation_id: int | None = None) -> None:
         number = self.header.correlation_id if correlation_id is None else correlation_id
         payload = number.to_bytes(4, "big", signed=True) + body
+        self._send(payload)
+
+    def _send(self, payload: bytes) -> None:
         self.sock.sendall(len(payload).to_bytes(4, "big") + payload)
+        with _ORDER:
+            self.answered = True
+            then, self.then = self.then, []
+        for respond in then:
+            respond()
 
     def reply_entity(self, version: int | None = None, **values: Any) -> None:
         key, version = self.header.api_key, self.header.version if version is None else version
         frame = messages.encode_response(
             key, version, self.header.correlation_id, messages.build_response(key, version, **values)
         )
-        self.sock.sendall(len(frame).to_bytes(4, "big") + frame)
+        self._send(frame)
 
 
 class FakeBroker:
@@ -104,6 +117,7 @@ class FakeBroker:
         return False
 
     def _serve(self, sock: socket.socket) -> None:
+        before: Received | None = None  # the test's newest request
         with contextlib.suppress(OSError):
             while (frame := _read_frame(sock)) is not None:
                 request = Received(messages.decode_request_header(frame), frame, sock)
@@ -117,9 +131,20 @@ class FakeBroker:
                     continue
                 elif request.header.api_key == messages.METADATA and self.cluster is not None:
                     self.metadata_requests.append(request)
-                    request.reply_entity(**self.cluster)
+                    _behind(before, partial(request.reply_entity, **self.cluster))
                 else:
+                    before = request
                     self.requests.put(request)
+
+
+def _behind(before: Received | None, respond: Callable[[], object]) -> None:
+    """Respond once the request before has its response: a broker responds in order."""
+    with _ORDER:
+        waits = before is not None and not before.answered
+        if before is not None and waits:
+            before.then.append(respond)
+    if not waits:
+        respond()
 
 
 def _read_frame(sock: socket.socket) -> bytes | None:
