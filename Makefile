@@ -141,11 +141,12 @@ sanitize-core: build  ## Run the share of `make sanitize` that CI runs: the fuzz
 test-portable: build  ## Build without what only Linux has, as for macOS, and run the tests of the network (ARGS go to pytest)
 	@$(BIN)/python -m tools.portable $(ARGS)
 
-lint: build  ## Check style, types, Cython's lint and hints, the direction of imports, and what each .pxd lists
+lint: build  ## Check style, types, Cython's lint and hints, the workflows, the direction of imports, and what each .pxd lists
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@PATH="$(abspath $(BIN)):$$PATH" cython-lint kafkabuf  # it looks for pycodestyle on the PATH
+	@$(BIN)/zizmor --offline --quiet .github
 	@$(BIN)/python -m tools.check_imports
 	@$(BIN)/python -m tools.check_cython
 	@$(BIN)/python -m tools.check_contracts
