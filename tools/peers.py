@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,8 +31,10 @@ class Peer(NamedTuple):
     plugin: str
     options: tuple[str, ...] = ()
     """Further arguments of pytest."""
-    needs: tuple[str, ...] = ()
-    """Packages that the tests need beside those of requirements.lock, as `name==release`."""
+    needs: bool = False
+    """Whether the tests need the packages of requirements-peers.lock, too."""
+    commit: str = ""
+    """The commit of the repository whose tests run, since a tag can be moved; "" for a client whose sdist has them."""
 
 
 class Outcome(NamedTuple):
@@ -45,34 +50,47 @@ def arguments_of(peer: Peer, description: str | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--embedded", action="store_true", help="use the embedded cluster instead of Apache Kafka")
     parser.add_argument("--repository", default=peer.repository, help="the client's git repository, or a copy of it")
-    parser.add_argument("--release", default=locked_release(peer.package), help="the release that the tests are of")
+    parser.add_argument("--commit", default=peer.commit, help="the commit of the repository that has the tests")
     parser.add_argument("pytest", nargs="*", help="further arguments of pytest")
     return parser.parse_args()
 
 
-def locked_release(package: str) -> str:
-    """The release of a package in requirements.lock."""
-    found = re.search(rf"^{package}==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+class Locked(NamedTuple):
+    """A package in requirements.lock. `entry` is its text there, with the hashes of its files."""
+
+    release: str
+    entry: str
+
+
+def locked(package: str) -> Locked:
+    text = (ROOT / "requirements.lock").read_text()
+    found = re.search(rf"^{package}==(\S+) (?:\\\n    --hash=\S+ ?)+", text, re.MULTILINE)
     assert found is not None, f"requirements.lock does not name {package}"
-    return found[1]
+    return Locked(found[1], found[0])
 
 
-def clone(peer: Peer, repository: str, release: str) -> Path:
-    """A clone of the client's repository at a release, made once."""
-    folder = FOLDER / f"{peer.package}-{release}"
+def clone(peer: Peer, repository: str, commit: str) -> Path:
+    """The client's repository at a commit, fetched once. git checks that what comes has this hash."""
+    assert re.fullmatch("[0-9a-f]{40}", commit), "a commit is needed: a tag can be moved to other code"
+    folder = FOLDER / f"{peer.package}-{commit}"
     if not folder.exists():
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        command = ["git", "clone", "--quiet", "--depth", "1", "--branch", f"v{release}", repository, str(folder)]
-        subprocess.run(command, check=True)
+        unfinished = FOLDER / f"{folder.name}.unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        for command in (["init"], ["fetch", "--depth", "1", repository, commit], ["checkout", "FETCH_HEAD"]):
+            subprocess.run(["git", command[0], "--quiet", *command[1:]], check=True, cwd=unfinished)
+        head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, cwd=unfinished, capture_output=True, text=True)
+        assert head.stdout.strip() == commit
+        unfinished.rename(folder)
     return folder
 
 
-def sdist(peer: Peer, release: str) -> Path:
-    """The files of the client's sdist, downloaded once."""
-    folder = FOLDER / f"{peer.package.replace('-', '_')}-{release}"
+def sdist(peer: Peer) -> Path:
+    """The files of the client's sdist, downloaded once. Its hash is in requirements.lock."""
+    found = locked(peer.package)
+    folder = FOLDER / f"{peer.package.replace('-', '_')}-{found.release}"
     if not folder.exists():
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
-        subprocess.run([*command, "--dest", str(FOLDER), f"{peer.package}=={release}"], check=True)
+        pip("download", found.entry, "--no-deps", "--no-binary", ":all:", "--dest", str(FOLDER))
         with tarfile.open(FOLDER / f"{folder.name}.tar.gz") as archive:
             archive.extractall(FOLDER, filter="data")
     return folder
@@ -80,11 +98,21 @@ def sdist(peer: Peer, release: str) -> Path:
 
 def needed(peer: Peer) -> Path:
     """A folder with the packages that the tests need, installed once."""
-    folder = FOLDER / f"{peer.package}-needs"
+    requirements = (ROOT / "requirements-peers.lock").read_text()
+    folder = FOLDER / f"needs-{hashlib.sha256(requirements.encode()).hexdigest()[:8]}"
     if peer.needs and not folder.exists():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
-        subprocess.run([*command, *peer.needs], check=True)
+        pip("install", requirements, "--no-deps", "--target", str(folder))
     return folder
+
+
+def pip(command: str, requirements: str, *options: str) -> None:
+    """Run pip, which refuses a file whose hash the requirements do not have."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(requirements)
+        file.flush()
+        arguments = ["--quiet", "--require-hashes", "--requirement", file.name, *options]
+        subprocess.run([sys.executable, "-m", "pip", command, *arguments], check=True)
 
 
 @contextmanager

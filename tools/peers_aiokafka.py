@@ -13,13 +13,16 @@ import sys
 from tools.peers import Peer, arguments_of, clone, compared
 
 # pytest takes none of its conftest.py: rigs/aiokafka_tests.py has the fixtures.
-PEER = Peer("aiokafka", "https://github.com/aio-libs/aiokafka", "rigs.aiokafka_tests", ("--noconftest",))
+_COMMIT = "672947afe85c91b7d953f0259e69837a711d3246"  # v0.14.0
+PEER = Peer(
+    "aiokafka", "https://github.com/aio-libs/aiokafka", "rigs.aiokafka_tests", ("--noconftest",), commit=_COMMIT
+)
 TESTS = ("tests/test_producer.py", "tests/test_transactional_producer.py")
 
 
 def main() -> int:
     arguments = arguments_of(PEER, __doc__)
-    folder = clone(PEER, arguments.repository, arguments.release)
+    folder = clone(PEER, arguments.repository, arguments.commit)
     options = [*arguments.pytest, *(["--embedded"] if arguments.embedded else [])]
     return compared(PEER, folder, TESTS, embedded=arguments.embedded, options=options)
 

@@ -19,7 +19,8 @@ PEER = Peer(
     "rigs.confluent_tests",
     ("--noconftest",),
     # The tests import its Avro producer, and call nothing of it.
-    needs=("avro==1.12.2", "requests==2.34.2", "urllib3==2.8.0"),
+    needs=True,
+    commit="8b1c7a613434eee3d0e1287d624d7af04932f410",  # v2.15.0
 )
 TESTS = (
     "tests/test_Producer.py",
@@ -35,7 +36,7 @@ TESTS = (
 
 def main() -> int:
     arguments = arguments_of(PEER, __doc__)
-    folder = clone(PEER, arguments.repository, arguments.release)
+    folder = clone(PEER, arguments.repository, arguments.commit)
     return compared(PEER, folder, TESTS, embedded=arguments.embedded, options=arguments.pytest)
 
 

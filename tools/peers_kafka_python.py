@@ -15,14 +15,14 @@ from pathlib import Path
 from tools.peers import FOLDER, Peer, arguments_of, compared, sdist
 
 # kafka-python's consumer, which reads the records, needs the packages of its codecs.
-PEER = Peer("kafka-python", "", "rigs.kafka_python_tests", needs=("lz4==4.4.5", "python-snappy==0.7.3"))
+PEER = Peer("kafka-python", "", "rigs.kafka_python_tests", needs=True)
 TESTS = ("test/integration/test_producer_integration.py",)
 NEEDED = ("test/testutil.py", *TESTS)
 
 
 def main() -> int:
     arguments = arguments_of(PEER, __doc__)
-    folder = own_tests(sdist(PEER, arguments.release))
+    folder = own_tests(sdist(PEER))
     return compared(PEER, folder, TESTS, embedded=arguments.embedded, options=arguments.pytest)
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import importlib
+import subprocess
 import xml.etree.ElementTree as ET
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,3 +81,57 @@ def test_table_names_each_peer_and_the_reason_for_each_test_that_is_left_out(
 
 def test_every_face_has_a_tool() -> None:
     assert {"aiokafka", "kafka-python"} <= {*map(every_peer.peer_of, every_peer.TOOLS)}
+
+
+# ---- what runs is what the tree names --------------------------------------------------------------------------------
+
+
+def git(folder: Path, *arguments: str) -> str:
+    named = ["-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", *named, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_tests_of_a_client_are_those_of_the_commit_though_its_tag_was_moved(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    git(repository, "init", "--quiet")
+    commits = []
+    for text in ("good", "evil"):
+        (repository / "test_it.py").write_text(text)
+        git(repository, "add", ".")
+        git(repository, "commit", "--quiet", "-m", text)
+        git(repository, "tag", "--force", "v1.0")
+        commits.append(git(repository, "rev-parse", "HEAD"))
+    git(repository, "config", "uploadpack.allowAnySHA1InWant", "true")
+    folder = peers.clone(PEER, str(repository), commits[0])
+    assert (folder / "test_it.py").read_text() == "good"
+    assert peers.clone(PEER, "nowhere", commits[0]) == folder, "once is enough"
+    for name in ("v1.0", "HEAD", commits[0][:12], ""):
+        with pytest.raises(AssertionError, match="a commit is needed"):
+            peers.clone(PEER, str(repository), name)
+
+
+@pytest.mark.parametrize("tool", every_peer.TOOLS, ids=lambda path: path.stem)
+def test_every_client_is_pinned(tool: Path) -> None:
+    peer = importlib.import_module(f"tools.{tool.stem}").PEER
+    assert bool(peer.commit) == bool(peer.repository)
+    found = peers.locked(peer.package)
+    assert found.entry.startswith(f"{peer.package}=={found.release} \\\n    --hash=sha256:")
+
+
+def test_package_of_another_hash_is_not_installed(tmp_path: Path) -> None:
+    wheel, target = tmp_path / "some_client-1.0-py3-none-any.whl", tmp_path / "target"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("some_client.py", "")
+        archive.writestr(
+            "some_client-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: some-client\nVersion: 1.0\n"
+        )
+        archive.writestr("some_client-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nTag: py3-none-any\n")
+        archive.writestr("some_client-1.0.dist-info/RECORD", "")
+    options = "--no-deps", "--no-index", "--find-links", str(tmp_path), "--target", str(target)
+    with pytest.raises(subprocess.CalledProcessError):
+        peers.pip("install", f"some-client==1.0 --hash=sha256:{'0' * 64}", *options)
+    assert not target.exists()
+    peers.pip("install", f"some-client==1.0 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}", *options)
+    assert (target / "some_client.py").exists()

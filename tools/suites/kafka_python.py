@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 from pathlib import Path
 
-from tools.peers import FOLDER, locked_release, needed, sdist, state_of
+from tools.peers import FOLDER, needed, sdist, state_of
 from tools.peers_kafka_python import PEER
 from tools.suites import Clusters, States, Suite, UnavailableError, Wanted
 
@@ -34,7 +34,7 @@ class ExternalService:
 
 def run(clusters: Clusters, tests: Iterable[str] | None) -> States:
     try:
-        folder = _complete(sdist(PEER, locked_release(PEER.package)))
+        folder = _complete(sdist(PEER))
         path = os.pathsep.join(map(str, (folder, needed(PEER))))
     except subprocess.CalledProcessError as error:
         raise UnavailableError(f"pip could not get it: {error}") from error
