@@ -210,7 +210,10 @@ class AIOKafkaProducer(Generic[K, V]):
         refuses, and after ten seconds or `max.block.ms` if none answers.
         """
         if self._loop is not None or self._starting or self._stopped:
-            raise IllegalStateError("start() is called once: this AIOKafkaProducer has been started already")
+            raise IllegalStateError(
+                "start() is called once: this AIOKafkaProducer has been started already, and belongs to the event loop "
+                "of that start(). Make one producer for each loop, or share a KafkaProducer"
+            )
         await self._start(check=self._check)
 
     async def _start(self, *, check: bool) -> None:

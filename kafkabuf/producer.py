@@ -30,6 +30,7 @@ from kafkabuf.errors import (
     TimeoutError,
 )
 from kafkabuf.formats.plan import formats_of
+from kafkabuf.hints import PRODUCER, hints
 from kafkabuf.interceptors import close_all
 from kafkabuf.metadata.groups import GroupMetadata, Offsets, group_of, offsets_of
 from kafkabuf.metadata.metadata import Metadata, TopicInfo
@@ -534,6 +535,10 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         """The present metrics as {group: {name: value}}, under Java's names: see metrics.py. Computed when called."""
         self._check_opened()
         return self._metrics.snapshot()
+
+
+for _name, _hint in hints("KafkaProducer", PRODUCER).items():
+    setattr(KafkaProducer, _name, _hint)
 
 
 def config_of(config: Mapping[str, Any] | ProducerConfig | None, settings: dict[str, Any]) -> ProducerConfig:

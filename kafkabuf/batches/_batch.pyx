@@ -15,6 +15,7 @@ from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
+from kafkabuf._hints cimport put_hint, refuse_await
 from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
@@ -24,6 +25,7 @@ from kafkabuf.batches.codec import DoesNotFit
 from kafkabuf.batches.ending import ends_here
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
+from kafkabuf.hints import FUTURE, hints
 from kafkabuf.producer_log import producer_log
 from kafkabuf.record_metadata import BatchOutcome, RecordMetadata
 
@@ -689,3 +691,6 @@ cdef class RecordFuture:
 
 
 seal(RecordFuture)
+refuse_await(RecordFuture)
+for _name, _hint in hints("RecordFuture", FUTURE).items():
+    put_hint(RecordFuture, _name, _hint)

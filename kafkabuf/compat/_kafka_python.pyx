@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t
 from functools import partial
 from typing import NamedTuple
 
+from kafkabuf._hints cimport refuse_await
 from kafkabuf._sealed cimport seal
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._batch cimport FAILED, RecordFuture
@@ -147,6 +148,7 @@ cdef class FutureRecordMetadata:
 
 
 seal(FutureRecordMetadata)
+refuse_await(FutureRecordMetadata)
 
 
 cdef list plain_headers(object headers, int32_t* size):

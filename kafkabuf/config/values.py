@@ -63,12 +63,17 @@ def parse_address(text: str) -> tuple[str, int]:
 
     It does not name one that may have a password, as a URL or a connection string of Azure has.
     """
+    protocol, _, rest = text.strip().rpartition("://")
+    if protocol.lower() in ("http", "https"):
+        raise ConfigError(
+            f"bootstrap.servers takes no URL, found {protocol}://: give host:port of a listener of a broker, most "
+            "often port 9092. A REST proxy or a Schema Registry, which have such URLs, is no broker"
+        )
     if not _HARMLESS.fullmatch(text.strip()):
         raise ConfigError(
             "bootstrap.servers: an entry is not host:port (port 1 to 65535); it is not shown, because a text with one "
             "of the characters @ = ; and quotes may have a password in it"
         )
-    rest = text.strip().rpartition("://")[2]
     host, colon, port = rest.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:

@@ -194,7 +194,8 @@ class Metadata:
         error = info.error if info is not None else None
         text = f"topic {name!r} not present in metadata after {round(timeout * 1000)} ms{self.circumstances(error)}"
         if not isinstance(error, UnknownTopicOrPartitionError):
-            return TimeoutError(text)
+            silent = "" if self._answered else "; KafkaProducer(check=True) raises at once where no broker answers"
+            return TimeoutError(text + silent)
         advice = "check the name, create the topic, or let the brokers create it (auto.create.topics.enable)"
         return UnknownTopicOrPartitionError(f"{text}; {advice}")
 

@@ -373,6 +373,11 @@ class Sender(SenderCore):
     def _explained(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> KafkaError:
         """The error of a batch that is not retried."""
         state = self._producer_state
+        if type(error) is RecordTooLargeError and batch.count == 1:
+            return RecordTooLargeError(
+                f"the record needs {batch.size} bytes, which is more than max.message.bytes of topic {batch.topic!r}: "
+                f"raise it there, or send smaller records; the broker says: {error}"
+            )
         if not isinstance(error, OutOfOrderSequenceNumberError) or not (state and state.was_overtaken(queue, batch)):
             return error
         return OutOfOrderSequenceNumberError(

@@ -207,8 +207,9 @@ class TransactionManager:
         with self._lock:
             if self.state in _FAILED:
                 return self.failure()
+        first = "init_transactions(), then " if self.state is State.UNINITIALIZED else ""
         return IllegalStateError(
-            f"send() needs a transaction: call begin_transaction(); this producer is {self.state.value}"
+            f"send() needs a transaction: call {first}begin_transaction(); this producer is {self.state.value}"
         )
 
     def failure(self) -> KafkaError:
@@ -291,8 +292,13 @@ class TransactionManager:
     def _make_for_user(self, move: Move, operation: str) -> None:
         if self.state not in move.sources:
             needed = " or ".join(repr(source.value) for source in move.sources)
+            advice = {
+                State.UNINITIALIZED: ": call init_transactions() first",
+                State.READY: ": call begin_transaction() first",
+                State.IN_TRANSACTION: ": call commit_transaction() or abort_transaction() first",
+            }.get(self.state, "")
             raise IllegalStateError(
-                f"{operation}() needs a producer that is {needed}; this producer is {self.state.value!r}"
+                f"{operation}() needs a producer that is {needed}; this producer is {self.state.value!r}{advice}"
             )
         self._make(move)
 

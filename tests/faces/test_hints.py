@@ -1,0 +1,95 @@
+"""A call that only another client has is an error that says what to use, and probing finds nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from kafkabuf.aio import AIOKafkaProducer
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.compat import kafka_python
+from kafkabuf.errors import ConfigError, IllegalStateError, RecordTooLargeError, TimeoutError
+from kafkabuf.hints import FUTURE, PRODUCER
+from kafkabuf.producer import KafkaProducer
+from rigs.producer import Rig
+from tests.network.test_reconnect import closed_port
+
+
+@pytest.mark.parametrize("name", FUTURE)
+def test_a_future_hints_at_its_own_methods(name: str) -> None:
+    future: Any = Rig().send()
+    assert not hasattr(future, name)
+    assert not hasattr(type(future), name)
+    with pytest.raises(AttributeError, match=FUTURE[name].partition("(")[0]):
+        getattr(future, name)
+
+
+@pytest.mark.parametrize("name", PRODUCER)
+def test_a_producer_hints_at_its_own_methods(name: str) -> None:
+    with KafkaProducer(bootstrap_servers="127.0.0.1:9") as producer:
+        assert not hasattr(producer, name)
+        assert not hasattr(KafkaProducer, name)
+        with pytest.raises(AttributeError, match=PRODUCER[name].partition("(")[0]):
+            getattr(producer, name)
+
+
+def test_an_awaited_future_hints_at_the_producer_for_loops_and_is_no_awaitable() -> None:
+    with EmbeddedCluster() as cluster:
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            own = producer.send("t", b"v")
+            face = kafka_python.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+            theirs = face.send("t", b"v")
+            for future, wait in ((own, "result"), (theirs, "get")):
+                assert not inspect.isawaitable(future)
+                assert not isinstance(future, Awaitable)
+
+                async def wrong(future: Any = future) -> None:
+                    await future
+
+                with pytest.raises(TypeError, match=rf"AIOKafkaProducer.*{wait}\(\)"):
+                    asyncio.run(wrong())
+            face.close()
+
+
+def test_a_second_start_says_one_producer_a_loop() -> None:
+    async def twice() -> None:
+        async with AIOKafkaProducer(bootstrap_servers="127.0.0.1:9", check=False) as producer:
+            await producer.start()
+
+    with pytest.raises(IllegalStateError, match="one producer for each loop"):
+        asyncio.run(twice())
+
+
+def test_a_transaction_that_was_not_prepared_says_what_to_call() -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t")
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="t") as producer:
+            for call in (producer.begin_transaction, lambda: producer.send("t", b"v")):
+                with pytest.raises(IllegalStateError, match=r"call init_transactions\(\)"):
+                    call()
+
+
+@pytest.mark.parametrize("servers", ["http://localhost:9092", "https://kafka.example.com", "HTTP://a:1,b:2"])
+def test_a_url_is_no_bootstrap_server(servers: str) -> None:
+    with pytest.raises(ConfigError, match=r"takes no URL.*host:port of a listener"):
+        KafkaProducer(bootstrap_servers=servers)
+
+
+def test_a_record_above_the_topics_limit_names_size_and_setting() -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("small", 1, configs={"max.message.bytes": 1000})
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            future = producer.send("small", b"x" * 5000)
+            with pytest.raises(RecordTooLargeError, match=r"needs 50\d\d bytes.*max\.message\.bytes of topic 'small'"):
+                future.result(60)
+
+
+def test_a_time_out_without_any_answer_names_the_check() -> None:
+    host, port = closed_port()
+    with KafkaProducer(bootstrap_servers=f"{host}:{port}", max_block_ms=300) as producer:
+        with pytest.raises(TimeoutError, match="check=True"):
+            producer.send("t", b"v")
