@@ -551,7 +551,11 @@ def config_of(config: Mapping[str, Any] | ProducerConfig | None, settings: dict[
     if config is not None and not isinstance(config, Mapping):
         # The error names the type and not the value, which may hold a password.
         raise ConfigError(f"settings must be a mapping or keywords, found {type(config).__name__}")
-    return ProducerConfig.from_mapping(config or {}, settings)
+    try:
+        return ProducerConfig.from_mapping(config or {}, settings)
+    except ConfigError as error:
+        # The user reads the own line, and not the frames of those who read the settings.
+        raise error.with_traceback(None) from error.__cause__
 
 
 def registry_of(config: ProducerConfig, clock: Clock) -> SchemaRegistry | None:

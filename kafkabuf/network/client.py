@@ -29,7 +29,7 @@ from kafkabuf.network._request import Completion, InFlight, Request, decoded
 from kafkabuf.network.advice import advised
 from kafkabuf.network.authenticator import Authenticator
 from kafkabuf.network.background import BackgroundCall
-from kafkabuf.network.connection_state import NodeConnection, Place, State
+from kafkabuf.network.connection_state import NEVER, NodeConnection, Place, State
 from kafkabuf.network.failure_log import FailureLog
 from kafkabuf.network.handshake import Handshake
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
@@ -84,6 +84,7 @@ __all__ = ["Completion", "NetworkClient", "Request"]
 
 log = producer_log("kafkabuf.network")
 
+SILENCE = 4.0  # seconds after which an address that has never answered is worth a warning
 BEING_OPENED = (State.RESOLVING, State.CONNECTING, State.AUTHENTICATING)
 
 
@@ -306,7 +307,9 @@ class NetworkClient(ClientCore):
     def connect(self, node: NodeConnection, now: float) -> None:
         """Start a connection to the node's next address. The attempt may fail before this method returns."""
         node.setup_deadline = now + self._setup.delay(node.slow_setups)
-        self.check_by(node.setup_deadline)
+        if not node.failures and not node.versions and node.setup_deadline > now + SILENCE:
+            node.silent_at = now + SILENCE
+        self.check_by(min(node.setup_deadline, node.silent_at))
         address = node.next_address()
         if address is not None:
             self._open(node, address, now)
@@ -518,6 +521,7 @@ class NetworkClient(ClientCore):
                 text = f"connection to {node} was not established in time" + (reason and f": {reason}")
                 self._fell_silent(node)
                 self._disconnect(node, NetworkError(text), now, advise=not reason)
+            self._warn_of_silence(node, now)
             late = next((entry for entry in node.in_flight if now >= entry.deadline), None)
             if late is not None:
                 waited = round((now - late.sent_at) * 1000)
@@ -548,9 +552,20 @@ class NetworkClient(ClientCore):
     def _places_in_use(self) -> set[Place]:
         return set().union(*(node.places for node in self._nodes.values()))
 
+    def _warn_of_silence(self, node: NodeConnection, now: float) -> None:
+        """A port where no broker listens may take a connection and never answer: say so before the time-out does."""
+        if now < node.silent_at:
+            return
+        node.silent_at = NEVER
+        if node.state in (State.CONNECTING, State.HANDSHAKING):
+            protocol = self._config.security_protocol
+            text = f"{node} has not answered for {SILENCE:g} s: is it a listener of a broker, for security.protocol="
+            self._failures.warn(f"{text}{protocol}?", now)
+
     def _deadline(self, node: NodeConnection) -> float:
         """When the next time-out of the node is due."""
         due = node.setup_deadline if node.state in BEING_OPENED else node.reauthenticate_at
+        due = min(due, node.silent_at)
         if node.in_flight:
             return min(due, *(entry.deadline for entry in node.in_flight))
         idle = self._config.connections_max_idle_ms / 1000

@@ -47,6 +47,7 @@ class NodeConnection(NodeCore):
         self.slow_setups = 0  # how many of these attempts timed out
         self.not_before = 0.0  # the back-off ends: no attempt starts earlier
         self.setup_deadline = 0.0
+        self.silent_at = NEVER  # a warning says that the address has not answered; only in the first attempt
         self.established = False  # this connection has been READY
         self.authentication_error: AuthenticationError | None = None  # of the newest attempt
         self.last_error: KafkaError | None = None  # of the newest attempt or connection; None: the node is READY
@@ -109,6 +110,7 @@ class NodeConnection(NodeCore):
 
     def ready(self) -> None:
         self.state = State.READY
+        self.silent_at = NEVER
         self.established = True
         self.last_error = None
         self.failures = self.slow_setups = 0
@@ -124,7 +126,7 @@ class NodeConnection(NodeCore):
         self.connection = None
         self.state = State.DISCONNECTED
         self.established = False
-        self.reauthenticate_at = NEVER
+        self.reauthenticate_at = self.silent_at = NEVER
         if backoff is None or self._untried:
             return
         self.not_before = now + backoff.delay(self.failures)

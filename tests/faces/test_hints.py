@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
+import subprocess
+import sys
+import traceback
 from collections.abc import Awaitable
 from typing import Any
 
@@ -14,6 +18,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.compat import kafka_python
 from kafkabuf.errors import ConfigError, IllegalStateError, RecordTooLargeError, TimeoutError
 from kafkabuf.hints import FUTURE, PRODUCER
+from kafkabuf.network import client
 from kafkabuf.producer import KafkaProducer
 from rigs.producer import Rig
 from tests.network.test_reconnect import closed_port
@@ -93,3 +98,32 @@ def test_a_time_out_without_any_answer_names_the_check() -> None:
     with KafkaProducer(bootstrap_servers=f"{host}:{port}", max_block_ms=300) as producer:
         with pytest.raises(TimeoutError, match="check=True"):
             producer.send("t", b"v")
+
+
+def test_a_port_that_never_answers_is_warned_of_within_five_seconds_and_once() -> None:
+    """A program that has not set up logging reads the warning on stderr, before any time-out."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        script = f"""
+import kafkabuf, kafkabuf.network.client as client
+client.SILENCE = 0.2  # of real time, in this process
+try:
+    kafkabuf.KafkaProducer(bootstrap_servers="{address}", max_block_ms=3000).send("t", b"v")
+except kafkabuf.errors.TimeoutError:
+    pass
+"""
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    warnings = [line for line in done.stderr.splitlines() if "has not answered" in line]
+    assert len(warnings) == 1
+    assert f"bootstrap server {address}" in warnings[0]
+    assert "security.protocol=PLAINTEXT" in warnings[0]
+    assert client.SILENCE < 5
+
+
+@pytest.mark.parametrize("kind", [KafkaProducer, AIOKafkaProducer])
+@pytest.mark.parametrize("wrong", [{"acks": 7}, {"no_setting": 1}, {"linger_ms": "x"}])
+def test_a_traceback_of_a_wrong_setting_has_two_frames_of_ours(kind: Any, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        kind(bootstrap_servers="127.0.0.1:9", **wrong)
+    assert len(traceback.extract_tb(raised.value.__traceback__)) <= 3
