@@ -7,8 +7,8 @@ cdef extern from *:
     static inline PyObject *kb_cannot_await(PyObject *self) {
         const char *wait = PyObject_HasAttrString((PyObject *)Py_TYPE(self), "result") ? "result" : "get";
         return PyErr_Format(PyExc_TypeError,
-            "a %.100s cannot be awaited: in an event loop use kafkabuf.aio.AIOKafkaProducer, whose send() is awaited; or "
-            "wait for the outcome with %s()", strrchr(Py_TYPE(self)->tp_name, '.') + 1, wait);
+            "a %.100s cannot be awaited: in an event loop use kafkabuf.aio.AIOKafkaProducer, whose send() is awaited; "
+            "or wait for the outcome with %s()", strrchr(Py_TYPE(self)->tp_name, '.') + 1, wait);
     }
 
     /* The slot alone, without a method __await__: for isinstance(future, Awaitable) and inspect.isawaitable() the type
