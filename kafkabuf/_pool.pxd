@@ -24,11 +24,11 @@ cdef extern from "_spin.h" nogil:
 
 
 cdef struct Waiter:
-    # Lives on the waiting thread's C stack. It is in the queue exactly while `slab` is -1. Guarded by the pool's lock.
+    # The waiting thread frees it. It is in the queue exactly while `slab` is -1. Guarded by the pool's lock.
     Py_ssize_t extent
     Py_ssize_t slab         # -1: queued; >= 0: the run handed over; -2: the pool was closed; -3: left without memory
     Waiter* next
-    PyObject* wake          # threading.Lock on which the thread blocks. The queue owns this reference: the thread that
+    PyObject* wake          # new_waiter() on which the thread blocks. The queue owns this reference: the thread that
     #                         unlinks the waiter must release the lock or drop the reference
 
 

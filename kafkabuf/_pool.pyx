@@ -19,13 +19,12 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.string cimport memset
 
 import os
-import threading
-import time
 from weakref import WeakSet
 
 import numpy as np
 
 from kafkabuf._lock cimport break_lock
+from kafkabuf._time cimport kb_monotonic
 from kafkabuf._view cimport items_of, length_of, view_of
 from kafkabuf._blocks cimport (
     block_in_use, block_inconsistency, block_size, count_blocks, put_block, set_up_blocks, take_block, tear_down_blocks,
@@ -36,6 +35,7 @@ from kafkabuf._slabs cimport (
 )
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import AllocationTooLargeError, BufferExhaustedError, ClosedError, ConfigError
+from kafkabuf.threads import new_waiter
 
 cdef extern from "_pages.h" nogil:
     void kb_prefer_huge_pages(unsigned char* memory, size_t size)
@@ -186,20 +186,28 @@ cdef class BufferPool:
         return slab
 
     cdef Py_ssize_t wait_allocate(self, Py_ssize_t extent, object deadline_s) except -1:
-        cdef Waiter me
+        cdef Waiter* me
+        cdef Py_ssize_t slab
         self.require_possible(extent)
-        wake = threading.Lock()
-        wake.acquire()
+        wake = new_waiter()
         timeout = None if deadline_s is None else deadline_s - self.clock.monotonic()
+        # Not on the stack: while a greenlet waits, other greenlets use its part of the stack.
+        me = <Waiter*> malloc(sizeof(Waiter))
+        if me == NULL:
+            raise MemoryError()
         me.extent = extent
         me.wake = <PyObject*> wake
-        if self.join(&me):
-            self.wait_turn(&me, wake, timeout)
-        if me.slab == LEFT:
+        try:
+            if self.join(me):
+                self.wait_turn(me, wake, timeout)
+            slab = me.slab
+        finally:
+            free(me)
+        if slab == LEFT:
             raise self.exhausted_error(extent, timeout)
-        if me.slab == SHUT:
+        if slab == SHUT:
             raise ClosedError("the buffer pool was closed and hands out no more memory")
-        return me.slab
+        return slab
 
     cdef int set_state(self, Py_ssize_t slab, Py_ssize_t extent, SlabState state) noexcept nogil:
         cdef int result = -1
@@ -284,8 +292,8 @@ cdef class BufferPool:
     cdef void unlock_and_serve(self) noexcept nogil:
         """Leave the critical section, and serve waiters in order until memory runs out.
 
-        It enters the critical section once for each waiter, because a served waiter's frame may be gone as soon as the
-        lock is free. No thread overtakes in between: while the queue is not empty, try_allocate refuses.
+        It enters the critical section once for each waiter, because a served waiter may be gone as soon as the lock is
+        free. No thread overtakes in between: while the queue is not empty, try_allocate refuses.
         """
         cdef PyObject* wake = NULL if self.first_waiter == NULL else self.serve()
         kb_spin_unlock(&self.lock)
@@ -472,13 +480,13 @@ cdef class BufferPool:
         """The seconds that `pairs` allocations and releases of `nbytes` (None: a slab) take without the GIL."""
         cdef Py_ssize_t _i, slab
         cdef Py_ssize_t extent = 1 if nbytes is None else self.extent_for(nbytes)
-        started = time.perf_counter()
+        started = kb_monotonic()
         with nogil:
             for _i in range(pairs):
                 slab = self.try_allocate(extent)
                 if slab >= 0:
                     self.release(slab, extent)
-        return time.perf_counter() - started
+        return kb_monotonic() - started
 
 
 cdef void wake_up(PyObject* wake) noexcept with gil:

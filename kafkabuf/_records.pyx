@@ -8,13 +8,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from kafkabuf._held cimport (
     Headers, Held, field_of, hold_headers, hold_nothing, release_headers, release_held, view_or_none,
 )
+from kafkabuf._time cimport kb_monotonic
 from kafkabuf._view cimport items_of, length_of, view_of
 from kafkabuf._wire cimport (
     kb_crc32, kb_crc32_init, kb_crc32_portable, kb_crc32c, kb_crc32c_init, kb_crc32c_portable, murmur2,
     put_bytes, put_i8, put_i16, put_i32, put_i64,
 )
-
-import time
 
 from kafkabuf.errors import ClosedError, InvalidTimestampError, RecordTooLargeError, SerializationError
 
@@ -186,7 +185,7 @@ cdef class MemoryRecordsBuilder:
         attach_none(&r)
         if self.builder.count or size_upper_bound(b.magic, &r) > capacity:
             raise ValueError("the builder must have no records, and its write_limit must hold one of these records")
-        started = time.perf_counter()
+        started = kb_monotonic()
         with nogil:
             for _i in range(count):
                 if not has_room(&b, &r):
@@ -195,7 +194,7 @@ cdef class MemoryRecordsBuilder:
                     measure(&b, &r)
                 append(&b, &r)
             finish(&b, -1, -1, -1, False)
-        elapsed = time.perf_counter() - started
+        elapsed = kb_monotonic() - started
         self.builder = b
         return elapsed
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Protocol
+
+from kafkabuf import _time
+from kafkabuf.threads import TIMEOUT_MAX
 
 
 class Lockable(Protocol):
@@ -32,17 +34,19 @@ class Clock:
 
 
 class SystemClock(Clock):
-    """The machine's clocks. A signal can interrupt a wait, as it can interrupt `threading.Lock.acquire`."""
+    """The machine's clocks, also where a program has patched `time`.
 
-    monotonic = staticmethod(time.monotonic)  # the Sender calls it several times a turn: this saves a Python frame
+    A signal can interrupt a wait, as it can interrupt `threading.Lock.acquire`.
+    """
 
-    def time_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+    monotonic = staticmethod(_time.monotonic)  # the Sender calls it several times a turn: this saves a Python frame
+
+    time_ms = staticmethod(_time.time_ms)
 
     def wait(self, lock: Lockable, timeout: float | None) -> bool:
         if timeout is None:
             return lock.acquire()
-        return lock.acquire(timeout=min(max(timeout, 0.0), threading.TIMEOUT_MAX))
+        return lock.acquire(timeout=min(max(timeout, 0.0), TIMEOUT_MAX))
 
 
 class ManualClock(Clock):

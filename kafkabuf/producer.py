@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -42,6 +41,7 @@ from kafkabuf.sending._direct import shortcut_of
 from kafkabuf.sending.check import require_brokers
 from kafkabuf.sending.lifetime import Running
 from kafkabuf.sending.sender import Sender
+from kafkabuf.threads import RLock, aside
 from kafkabuf.transactions.idempotence import producer_state
 
 if TYPE_CHECKING:
@@ -131,14 +131,15 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         with log_as(c.client_id):
             self._start(check=check)
 
-    def _start(self, *, check: bool = False) -> None:
+    def _start(self, *, check: bool = False, beside_greenlets: bool = True) -> None:
         """Open the producer: of this process, whatever a fork has copied."""
         clock = self._clock
         self._metadata = Metadata(self.config, clock)
-        client = self._connect(clock)
+        # In a forked child no other greenlet may run: it would open the producer a second time.
+        client = aside(lambda: self._connect(clock), "kafkabuf-connect") if beside_greenlets else self._connect(clock)
         state = producer_state(self.config)
         if check:
-            require_brokers(self.config, clock, self._metadata, client, state)
+            aside(lambda: require_brokers(self.config, clock, self._metadata, client, state), "kafkabuf-check")
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
         accumulator = RecordAccumulator(self.config, self.pool, clock, client.wakeup, producer_state=state)
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
@@ -202,7 +203,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         super()._disown()
         self._opened = False
         self._finalizer.detach()
-        self._child_lock = threading.RLock()
+        self._child_lock = RLock()
 
     def _open_in_child(self) -> None:
         """check_open() calls it in a forked child."""
@@ -210,7 +211,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             raise ClosedError(TRANSACTIONAL_CHILD)
         with self._child_lock, log_as(self.config.client_id):
             if not self._opened:
-                self._start()
+                self._start(beside_greenlets=False)
 
     def __reduce__(self) -> tuple[type[Self], tuple[ProducerConfig]]:
         require_no_context(self._ssl_context)
@@ -259,7 +260,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
 
     def _in_sender_thread(self) -> bool:
         """Whether a callback runs this call. The Sender cannot make progress while one of its callbacks waits."""
-        return threading.current_thread() is self._thread
+        return self._running.runs_here()
 
     def _await_topic(self, name: str, timeout: float | None = None) -> TopicQueues:
         """For send(): the queues of a topic not used before, within `timeout` seconds (None: max.block.ms)."""

@@ -25,8 +25,8 @@ from pathlib import Path
 # all that is in it; "" is kafkabuf/__init__.py.
 LAYERS = (
     {"errors", "extras", "clock", "config", "java_names", "lazy_names", "offset_range", "producer_log"}
-    | {"record_metadata", "shown", "version", "_buffers", "_hints", "hints", "_lock", "_sealed", "_time", "_view"}
-    | {"_wire"},
+    | {"record_metadata", "shown", "threads", "version", "_buffers", "_hints", "hints", "_lock", "_sealed", "_time"}
+    | {"_view", "_wire"},
     {"_blocks", "_slabs", "_pool", "_held", "_arguments", "_partition", "_records", "_metrics", "backoff"},
     {"protocol"},
     {"network"},
@@ -42,7 +42,7 @@ LAYERS = (
     {"parts"},
 )  # fmt: skip
 # The broker checks the client's encoder instead of agreeing with it.
-BROKER_MAY_USE = {"_lock", "_view", "broker", "protocol", "errors", "extras", "clock", "lazy_names"}
+BROKER_MAY_USE = {"_lock", "_time", "_view", "broker", "protocol", "errors", "extras", "clock", "lazy_names", "threads"}
 PACKAGES = ("kafkabuf", "pyspark_kafkabuf")
 # Folders beside the packages that may import them, but not tests/.
 BESIDE = ("bench", "rigs")

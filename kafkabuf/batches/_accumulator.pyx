@@ -7,7 +7,6 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 
 from collections import OrderedDict, deque
-from threading import get_ident
 
 from kafkabuf._lock cimport enter_lock, leave_lock, resume, suspend
 from kafkabuf._pool cimport SCRATCH, BufferPool
@@ -16,6 +15,7 @@ from kafkabuf.batches._batch cimport PENDING, Batch, give_back_claims
 
 from kafkabuf.batches.codec import scratch_size
 from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
+from kafkabuf.threads import get_ident
 
 
 cdef object uninitialized(object self):

@@ -3,7 +3,6 @@
 
 cimport cython
 
-import threading
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.exc cimport PyErr_Clear, PyErr_SetObject, PyErr_WriteUnraisable
@@ -28,6 +27,7 @@ from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
 from kafkabuf.hints import FUTURE, hints
 from kafkabuf.producer_log import producer_log
 from kafkabuf.record_metadata import BatchOutcome, RecordMetadata
+from kafkabuf.threads import new_waiter
 
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject* type, Py_ssize_t items)
@@ -429,8 +429,7 @@ cdef class Batch:
             raise KafkaError("a callback cannot wait for a record: the thread that runs callbacks would wait for "
                              "itself. Use add_done_callback(), or wait in another thread")
         give_back_claims()
-        lock = threading.Lock()
-        lock.acquire()
+        lock = new_waiter()
         if not self.add_sleeper(lock, future):
             return True
         sleeper = (lock, future)

@@ -7,10 +7,10 @@ the thread has not tried.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from kafkabuf.producer_log import client_id_here, log_as, producer_log
+from kafkabuf.threads import Event, new_thread
 
 log = producer_log("kafkabuf.producer")
 
@@ -20,11 +20,10 @@ class CompressionThread:
 
     def __init__(self, compress_ahead: Callable[[], bool], name: str) -> None:
         self._compress_ahead = compress_ahead
-        self._work = threading.Event()
+        self._work = Event()
         self._over = False
         self._client_id = client_id_here()
-        # A daemon: the interpreter must not wait for it.
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = new_thread(self._run, name)
 
     @classmethod
     def started(cls, compress_ahead: Callable[[], bool], name: str) -> CompressionThread | None:

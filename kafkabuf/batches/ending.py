@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import get_ident
+
+from kafkabuf.threads import get_ident
 
 # (ident of a thread, id of the `incomplete` batches that the thread ends; the thread keeps these alive)
 _ending: set[tuple[int, int]] = set()

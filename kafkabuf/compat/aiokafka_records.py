@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkabuf._time import time_ms
 from kafkabuf.interceptors import pairs_of
 
 Serializer = Callable[[Any], Any]
@@ -93,7 +93,7 @@ class BatchBuilder:
         value = _copied(value if self._value_serializer is None else self._value_serializer(value))
         pairs = [(_text(name), _copied(data)) for name, data in pairs_of(headers)]
         offset = len(self.values)
-        timestamp = round(time.time() * 1000) if timestamp is None else whole_ms(timestamp)
+        timestamp = time_ms() if timestamp is None else whole_ms(timestamp)
         if not offset:
             self._first_timestamp = timestamp
         size = _size_of(offset, timestamp - self._first_timestamp, key, value, pairs)

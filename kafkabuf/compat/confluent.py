@@ -10,7 +10,6 @@ Idempotence is on unless a setting contradicts it. A record without callback nee
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +38,7 @@ from kafkabuf.errors import KafkaError as OwnError
 from kafkabuf.metadata.admin import Admin
 from kafkabuf.metadata.groups import group_of, offsets_of
 from kafkabuf.producer import described
+from kafkabuf.threads import RLock, new_waiter
 
 log = logging.getLogger("kafkabuf.compat")
 
@@ -132,7 +132,7 @@ class Producer(ProduceCore):
     def _disown(self) -> None:
         """In a forked child, where the records are the parent's: the next call opens a producer of the child's own."""
         if self._is_open():
-            self._child_lock = threading.RLock()
+            self._child_lock = RLock()
             self._disowned = True
             self._shut()
             forgotten = self._forget()
@@ -260,8 +260,7 @@ class Producer(ProduceCore):
         return served
 
     def _await_report(self, seconds: float) -> None:
-        waiter = threading.Lock()
-        waiter.acquire()
+        waiter = new_waiter()
         if self._add_waiter(waiter):
             try:
                 waiter.acquire(timeout=seconds)

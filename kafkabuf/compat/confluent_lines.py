@@ -6,7 +6,6 @@ memory stays first in its line; the next poll(), flush() or produce() moves the 
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from kafkabuf.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkabuf.metadata.metadata import Metadata
+from kafkabuf.threads import RLock
 
 # Messages, each with its callback.
 Line = deque[tuple[Message, Any]]
@@ -50,7 +50,7 @@ class Lines:
         self._timeout = timeout
         self._propagation = propagation
         # Reentrant: a signal handler may produce. Guards the order of each line.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         # True while a line moves. A signal handler, or a __del__ of a record that moves, does not move the line again.
         self._moving = False
         move = weakref.WeakMethod(self.move)

@@ -6,7 +6,6 @@ responses. It replaces the immutable `Cluster` as a whole, so that readers need 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -21,6 +20,7 @@ from kafkabuf.errors import (
     host_port,
 )
 from kafkabuf.metadata.snapshot import Cluster, Node, PartitionInfo, TopicInfo, topic_info
+from kafkabuf.threads import RLock, Waiter, new_waiter
 
 __all__ = ["Cluster", "Metadata", "MetadataConfig", "Node", "PartitionInfo", "TopicInfo"]
 
@@ -56,9 +56,9 @@ class Metadata:
         self.creates_topics = True  # whether a broker may create a missing topic that the client asks for
         self._cluster = Cluster()  # only the Sender replaces it
         # Guards all fields below. Reentrant: a signal handler may send while this thread holds the lock.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._topics: dict[str, float] = {}  # topic: when add_topic was last called for it
-        self._waiters: list[threading.Lock] = []  # locks that waiting threads hold; any news releases them
+        self._waiters: list[Waiter] = []  # locks that waiting threads hold; any news releases them
         self.changes = 0  # counts the changes that may change the result of time_to_update
         self._closed = False
         self._requested = 1  # updates requested so far; a new client wants its first
@@ -162,8 +162,7 @@ class Metadata:
         """Call `lookup` now and after all news until it returns a value. None: the time is over."""
         start = self._clock.monotonic()
         while True:
-            waiter = threading.Lock()
-            waiter.acquire()
+            waiter = new_waiter()
             with self._lock:
                 # Before the lookup: news that arrives after the lookup releases the waiter.
                 self._waiters.append(waiter)

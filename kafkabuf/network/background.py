@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from kafkabuf.errors import KafkaError
+from kafkabuf.threads import Lock, new_thread
 
 T = TypeVar("T")
 
@@ -52,8 +52,7 @@ class BackgroundCall(Call[T]):
     def __init__(self, call: Callable[[], T], on_done: Callable[[], None], name: str) -> None:
         super().__init__(call, on_done)
         try:
-            # A daemon: the interpreter must not wait for it.
-            threading.Thread(target=self.run, name=name, daemon=True).start()
+            new_thread(self.run, name).start()
         except RuntimeError as error:  # there are too many threads
             self.fail(error)
 
@@ -67,7 +66,7 @@ class CallsInTurn:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._waiting: deque[weakref.ref[Call[Any]]] = deque()
         self._running = False
 
@@ -80,7 +79,7 @@ class CallsInTurn:
                 return added
             self._running = True
         try:
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            new_thread(self._run, self._name).start()
         except RuntimeError as error:
             while (each := self._next()) is not None:
                 each.fail(error)

@@ -14,16 +14,16 @@ import io
 import os
 import socket
 import ssl
-import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from kafkabuf import _time
 from kafkabuf.config.schema_registry import Address
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError, printable
 from kafkabuf.network import http_proxy
 from kafkabuf.network.background import BackgroundCall
+from kafkabuf.threads import Event, Lock
 
 _AROUND_BODY = 1024 * 1024  # for status, headers, framing, and what a server says before and after
 _GRACE = 1.0  # seconds
@@ -108,11 +108,11 @@ def within(
     The call runs in a thread of its own: neither a lookup of a host name nor a response in small pieces can be bounded
     otherwise. Raises NetworkError after the time, and ClosedError at `closing`.
     """
-    ended, process = threading.Event(), os.getpid()
+    ended, process = Event(), os.getpid()
     running = BackgroundCall(call, ended.set, thread)
     try:
         with contextlib.nullcontext() if closing is None else closing.waking(ended.set):
-            in_time = ended.wait(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+            in_time = ended.wait(max(seconds, 0.0))
     except BaseException:
         if os.getpid() == process:  # a signal handler may fork, and the connection is the parent's
             abandon()
@@ -140,7 +140,7 @@ class _Exchange:
         self._request = request
         self._transport = transport
         self._seconds = seconds
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._sock: socket.socket | None = None
         self._is_abandoned = False
 
@@ -172,7 +172,7 @@ class _Exchange:
         sock.settimeout(min(transport.read_timeout, longest))
         connection = self._connection(sock)
         connection.request(request.method, self._path(), request.body, self._headers())
-        until = time.monotonic() + min(transport.response_timeout, longest)
+        until = _time.monotonic() + min(transport.response_timeout, longest)
         return _received(_HTTPResponse(sock, request.method, transport, until), transport.largest_body)
 
     def _connected(self) -> socket.socket:
@@ -233,14 +233,14 @@ class _Bounded(io.RawIOBase):
         self._raw = raw
         self._sock = sock
         self._transport = transport
-        self._until = until  # of time.monotonic()
+        self._until = until  # of the monotonic clock
         self._largest = self._left = transport.largest_body + _AROUND_BODY
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        left = self._until - time.monotonic()
+        left = self._until - _time.monotonic()
         if left <= 0:
             raise TimeoutError(f"the response was not complete in time: {self._transport.advice.slow}")
         try:

@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import subprocess
-import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -21,6 +20,7 @@ from kafkabuf.errors import KafkaError, SaslAuthenticationError, printable
 from kafkabuf.network.background import BackgroundCall
 from kafkabuf.network.gss import Credentials, Gss
 from kafkabuf.network.gss_errors import Situation
+from kafkabuf.threads import Lock
 
 log = logging.getLogger("kafkabuf.network")
 
@@ -65,7 +65,7 @@ class Login:
         self._gss = gss
         self._clock = clock
         self._random = random
-        self._one_at_a_time = threading.Lock()  # held during a login
+        self._one_at_a_time = Lock()  # held during a login
         self._logins = 0  # how many have ended, and the error of the newest
         self._error: KafkaError | None = None
         # The cache in memory that the newest login has filled, and the one that the next login will fill. The library

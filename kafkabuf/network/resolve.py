@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import _socket
 import errno
 import os
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, host_port, printable
 from kafkabuf.producer_log import producer_log
+from kafkabuf.threads import new_thread
 
 log = producer_log("kafkabuf.network")
 
@@ -26,10 +27,16 @@ Resolver = Callable[[str, int], Sequence[Address]]
 Connector = Callable[[Address], socket.socket]
 
 
+def _is_patched() -> bool:
+    """Whether the sockets of this process are those of greenlets, which make a hub for each thread that uses them."""
+    return socket.socket.__module__ != "socket"
+
+
 def resolve(host: str, port: int) -> list[Address]:
     """Every TCP address of `host`, in the resolver's order. Raises NetworkError. Blocks until DNS has responded."""
     try:
-        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        lookup = _socket.getaddrinfo if _is_patched() else socket.getaddrinfo
+        infos = lookup(host, port, type=socket.SOCK_STREAM)
     except (OSError, ValueError) as error:  # UnicodeError is a ValueError; a NUL in the name raises ValueError too
         raise NetworkError(f"host name {host!r} cannot be resolved: {error}") from error
     return [Address(family, sockaddr) for family, _, _, _, sockaddr in infos]
@@ -52,8 +59,8 @@ class Lookup:
         if _is_address(host):
             self._resolve()
         else:
-            # A daemon thread: nothing can end getaddrinfo early, and the interpreter must not wait for it at exit.
-            threading.Thread(target=self._run, name=f"kafkabuf-resolve-{printable(host)}", daemon=True).start()
+            # Nothing can end getaddrinfo early: the interpreter must not wait for the thread at exit.
+            new_thread(self._run, f"kafkabuf-resolve-{printable(host)}").start()
 
     def _run(self) -> None:
         self._resolve()
@@ -112,7 +119,8 @@ def bootstrap_hosts(
 
 def connect(address: Address, send_buffer: int = -1, receive_buffer: int = -1) -> socket.socket:
     """A non-blocking TCP socket that is connecting. Buffer sizes in bytes; -1: the system's. Raises OSError."""
-    sock = socket.socket(address.family, socket.SOCK_STREAM)
+    kind: Any = _socket.socket if _is_patched() else socket.socket
+    sock: socket.socket = kind(address.family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
         # A request is written as a whole: a wait for more bytes to fill a packet would only delay it.

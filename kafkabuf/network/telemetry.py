@@ -7,7 +7,6 @@ Thread: the Sender's.
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -28,6 +27,7 @@ from kafkabuf.network.background import BackgroundCall
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.producer_log import producer_log
 from kafkabuf.protocol import messages
+from kafkabuf.threads import Event
 
 log = producer_log("kafkabuf.network")
 
@@ -113,7 +113,7 @@ class Telemetry:
         self._start_ns = self._since_ns = clock.time_ms() * 1_000_000
         self._subscription: Subscription | None = None  # None: ask for it
         self._instance_id: UUID | None = None
-        self._decided = threading.Event()  # the id is known, or never will be
+        self._decided = Event()  # the id is known, or never will be
         self._last_error = "no connected broker takes metrics of clients"
         self._ended = False
         self._due = 0.0
@@ -176,7 +176,7 @@ class Telemetry:
         Raises TimeoutError with the last error, IllegalStateError if the brokers have refused the client, and
         ClosedError if the producer closes meanwhile.
         """
-        self._decided.wait(min(timeout, threading.TIMEOUT_MAX))
+        self._decided.wait(timeout)
         if self._instance_id is not None:
             return self._instance_id
         if self._end_by is not None:

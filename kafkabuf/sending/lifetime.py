@@ -9,16 +9,16 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
-import time
 import warnings
 import weakref
 from typing import Protocol
 
+from kafkabuf._time import monotonic
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.batches.ending import ending
 from kafkabuf.producer_log import log_as, producer_log
 from kafkabuf.sending.sender import Sender
+from kafkabuf.threads import Event, get_ident, new_thread
 
 log = producer_log("kafkabuf.producer")
 
@@ -37,38 +37,6 @@ class Disownable(Protocol):
     def _disown(self) -> None: ...
 
 
-class _End:
-    """An Event that holds no lock of its own while Python runs.
-
-    With such a lock a signal handler that calls close() in the middle of close() would wait for its own thread, and an
-    exception thrown into a thread would leave the lock locked for ever.
-    """
-
-    def __init__(self) -> None:
-        self._over = False
-        self._waiters: list[threading.Lock] = []  # each is locked until `set`
-
-    def set(self) -> None:
-        self._over = True
-        for waiter in self._waiters:
-            waiter.release()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        if self._over:
-            return True
-        waiter = threading.Lock()
-        waiter.acquire()
-        # Append first, then read `_over`: a thread that comes too late for set() finds `_over` true.
-        self._waiters.append(waiter)
-        try:
-            if not self._over:
-                waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0))
-        finally:
-            if not self._over:  # set() may be iterating over the waiters
-                self._waiters.remove(waiter)
-        return self._over
-
-
 class Running:
     """A Sender and its thread. Any thread may call any method."""
 
@@ -76,10 +44,11 @@ class Running:
         self.accumulator = accumulator
         self.sender = sender
         self.client_id = client_id
-        self.thread = threading.Thread(target=self._run, name=f"kafkabuf-{client_id}", daemon=True)
+        self.thread = new_thread(self._run, f"kafkabuf-{client_id}")
         self.producer: weakref.ref[Disownable] | None = None
         # Not Thread.join: before Python 3.13 an interrupted join takes a running thread for ended.
-        self._ended = _End()
+        self._ended = Event()
+        self._ident: int | None = None  # of the thread, while it runs. A patched `threading` gives others
 
     def start(self, producer: Disownable) -> None:
         self.producer = weakref.ref(producer)
@@ -93,7 +62,8 @@ class Running:
             raise
 
     def _run(self) -> None:
-        self.accumulator.nonwaiting_allocators[threading.get_ident()] = self.accumulator.refuse_callback
+        self._ident = get_ident()
+        self.accumulator.nonwaiting_allocators[self._ident] = self.accumulator.refuse_callback
         try:
             with log_as(self.client_id), ending(self.accumulator.incomplete):
                 self.accumulator.start_compression_thread(f"{self.thread.name}-compression")
@@ -101,11 +71,16 @@ class Running:
         finally:
             self.accumulator.pool.forget_hooks()
             _running.discard(self)
+            self._ident = None
             self._ended.set()
             if self.accumulator.pool.disowned:
                 # A callback forked, and this thread is the child's first. The child ends when its last thread has, so
                 # the Senders of the child's own producers must end too.
                 _end_all()
+
+    def runs_here(self) -> bool:
+        """Whether the calling thread is the Sender's."""
+        return self._ident == get_ident()
 
     def finish(self, *, force: bool = False, warned: bool = False) -> None:
         """Take no further record, and end once all records have an outcome; with `force` fail the rest.
@@ -117,7 +92,7 @@ class Running:
 
     def wait(self, timeout: float | None) -> bool:
         """Wait for the thread's end, up to `timeout` seconds (None: for ever). Returns whether the thread has ended."""
-        ended = self._ended.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        ended = self._ended.wait(timeout)
         if ended:
             self.thread.join()
         return ended
@@ -173,8 +148,8 @@ def _end_all() -> None:
 
 def _still_running(candidates: list[Running], timeout: float) -> list[Running]:
     """Wait up to `timeout` seconds in all, and return the candidates that have not ended."""
-    deadline = time.monotonic() + timeout
-    return [running for running in candidates if not running.wait(max(deadline - time.monotonic(), 0.0))]
+    deadline = monotonic() + timeout
+    return [running for running in candidates if not running.wait(max(deadline - monotonic(), 0.0))]
 
 
 def _end_with_multiprocessing() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -40,6 +39,7 @@ from kafkabuf.sending._produce import VERSIONS_BY_MAGIC, PartitionResponse, Prod
 from kafkabuf.sending._sender import SenderCore
 from kafkabuf.sending.explanation import Explanation
 from kafkabuf.sending.unseen_failures import Failures
+from kafkabuf.threads import new_waiter
 from kafkabuf.transactions.idempotence import ProducerIdSource, ProducerState
 from kafkabuf.transactions.states import State
 
@@ -152,9 +152,7 @@ class Sender(SenderCore):
         if self._disowned:
             return
         log.error("the Sender's turn failed; the Sender goes on with the next turn", exc_info=error)
-        pause = threading.Lock()
-        pause.acquire()
-        self._clock.wait(pause, self._config.retry_backoff_ms / 1000)
+        self._clock.wait(new_waiter(), self._config.retry_backoff_ms / 1000)
 
     def purge(self, *, in_flight: bool) -> None:
         """Any thread: fail the batches that were not sent, and with `in_flight` all batches, in the next turn.

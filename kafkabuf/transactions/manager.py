@@ -14,7 +14,6 @@ the record would open a batch (`AccumulatorCore.refusal`).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 
 from kafkabuf.backoff import ExponentialBackoff
@@ -37,6 +36,7 @@ from kafkabuf.errors import (
 from kafkabuf.metadata.groups import Coordinator, GroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkabuf.network._request import Completion
 from kafkabuf.producer_log import producer_log
+from kafkabuf.threads import RLock
 from kafkabuf.transactions.advice import TransactionConfig, circumstances, explained
 from kafkabuf.transactions.idempotence import TransactionalState
 from kafkabuf.transactions.operations import Operations
@@ -84,7 +84,7 @@ class TransactionManager:
         self._client = client
         self._clock = clock
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._lock = threading.RLock()  # guards everything below
+        self._lock = RLock()  # guards everything below
         self.state = State.UNINITIALIZED
         self.is_v2 = False  # whether the cluster had version 2 of transactions when this transaction began
         self.partitions: set[TopicPartition] = set()  # the transaction's partitions that the coordinator knows

@@ -6,12 +6,12 @@ operation again: it waits for the same end. Until a call has returned the outcom
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Protocol
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import IllegalStateError, KafkaError, TimeoutError
+from kafkabuf.threads import RLock
 from kafkabuf.transactions.result import Result
 from kafkabuf.transactions.states import State
 
@@ -31,7 +31,7 @@ class Operations:
     """The operation under way. `lock` is the manager's lock and guards all fields. `wakeup` wakes the Sender."""
 
     def __init__(
-        self, manager: Manager, lock: threading.RLock, clock: Clock, max_block_ms: int, wakeup: Callable[[], None]
+        self, manager: Manager, lock: RLock, clock: Clock, max_block_ms: int, wakeup: Callable[[], None]
     ) -> None:
         self._manager = manager
         self._lock = lock

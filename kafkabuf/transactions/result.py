@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
+from kafkabuf.threads import RLock, Waiter, new_waiter
 
 
 class Result:
@@ -16,8 +15,8 @@ class Result:
         self.arguments = arguments
         self.error: KafkaError | None = None
         self.done = False
-        self._lock = threading.RLock()  # reentrant: a signal handler may wait for the same outcome
-        self._waiters: list[threading.Lock] = []
+        self._lock = RLock()  # reentrant: a signal handler may wait for the same outcome
+        self._waiters: list[Waiter] = []
 
     def end(self, error: KafkaError | None = None) -> None:
         """Set the outcome and wake the waiting threads. The first call decides; later calls do nothing."""
@@ -33,8 +32,7 @@ class Result:
 
     def wait(self, timeout: float, clock: Clock) -> bool:
         """Wait for the outcome. False when `timeout` seconds pass first."""
-        waiter = threading.Lock()
-        waiter.acquire()
+        waiter = new_waiter()
         with self._lock:
             if self.done:
                 return True

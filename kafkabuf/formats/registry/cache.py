@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
 from kafkabuf.producer_log import producer_log
+from kafkabuf.threads import Lock
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class ResponseCache:
         self._capacity = capacity
         self._grace = grace
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._entries: OrderedDict[Hashable, tuple[Any, float]] = OrderedDict()  # the response, and when it is stale
 
     def get(self, key: Hashable, ask: Callable[[], T], lifetime: float) -> T:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kafkabuf.errors import ClosedError
+from kafkabuf.threads import RLock
 
 
 class Closing:
     """What the calls of one registry wait for, until `close`."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may close what it has interrupted
+        self._lock = RLock()  # a signal handler may close what it has interrupted
         self._wakers: list[Callable[[], object]] = []
         self._because: str | None = None
 

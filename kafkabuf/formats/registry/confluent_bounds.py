@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import socket
 import sys
-import threading
 from typing import Any
 
 from kafkabuf.errors import ConfigError
 from kafkabuf.formats.registry import rest_client
 from kafkabuf.formats.registry.transport import LARGEST_BODY
 from kafkabuf.network.http_request import shut_down
+from kafkabuf.threads import Lock
 
 _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
 
@@ -31,7 +31,7 @@ class Bounds:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._sock: socket.socket | None = None
         self._ended = False
 

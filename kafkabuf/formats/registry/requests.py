@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -23,6 +22,7 @@ from kafkabuf.formats.registry.rest_client import RestSession
 from kafkabuf.formats.registry.schemas import Registered, Schema
 from kafkabuf.formats.registry.settings import HIDDEN, RegistrySettings
 from kafkabuf.formats.registry.tokens import TokenSource
+from kafkabuf.threads import new_waiter
 
 CLIENTS = ("auto", "confluent", "kafkabuf")
 
@@ -136,7 +136,6 @@ class Requests:
         return deadline.at - self._clock.monotonic()
 
     def _wait(self, seconds: float) -> None:
-        never_free = threading.Lock()  # but for close()
-        never_free.acquire()
+        never_free = new_waiter()  # but for close()
         with self._closing.waking(never_free.release):
             self._clock.wait(never_free, seconds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,6 +14,7 @@ from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.settings import TOKEN, RegistrySettings
 from kafkabuf.network.http_request import basic
 from kafkabuf.network.token_endpoint import is_retriable
+from kafkabuf.threads import Lock
 
 _REFRESH_AFTER = 0.8  # of a token's lifetime
 
@@ -30,7 +30,7 @@ class TokenSource:
         self._closing = closing
         self._settings = settings
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._token: str | None = None
         self._stale_at = 0.0
 

@@ -1,0 +1,339 @@
+"""Threads and locks that are real, whatever the program has patched, and waits that stop no hub of greenlets.
+
+gevent and eventlet replace `threading`, `_thread` and `socket`. A thread of ours that became a greenlet would block its
+hub in C for ever, and with it each greenlet that waits for the thread. So this module takes the primitives from a copy
+of `_thread` that nobody else has. It does not matter whether the program patches before or after it imports kafkabuf.
+
+A greenlet that waits for a record must not stop its hub either: the hub's other greenlets run meanwhile. So a thread
+waits on the lock that `new_waiter` returns. In a thread that has a hub this is an event of the hub, and a release in
+another thread wakes the hub. The module imports neither library: it looks for them in `sys.modules`.
+
+The greenlets of one thread share the thread's ident. Nobody waits while it holds a lock of ours, so that no greenlet
+finds one held by another greenlet of its thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from importlib import import_module
+from importlib.machinery import BuiltinImporter
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Waiter(Protocol):
+    """The part of `threading.Lock` that waiting threads need."""
+
+    def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
+    def release(self) -> None: ...
+
+
+if TYPE_CHECKING:
+    import _thread
+    from threading import TIMEOUT_MAX as TIMEOUT_MAX
+    from threading import Lock as Lock
+    from threading import RLock as RLock
+    from threading import get_ident as get_ident
+else:
+
+    def _own_copy():
+        spec = BuiltinImporter.find_spec("_thread")
+        module = BuiltinImporter.create_module(spec)
+        BuiltinImporter.exec_module(module)
+        return module
+
+    _thread = _own_copy()
+    Lock = _thread.allocate_lock
+    RLock = _thread.RLock
+    get_ident = _thread.get_ident
+    TIMEOUT_MAX = _thread.TIMEOUT_MAX
+
+
+def are_patched() -> bool:
+    """Whether `threading` makes greenlets in place of threads at present."""
+    return threading.get_ident.__module__ != "_thread"
+
+
+# ---- threads ---------------------------------------------------------------------------------------------------------
+
+
+class AnyThread(Protocol):
+    """What a threading.Thread and a RealThread have in common."""
+
+    name: str
+
+    @property
+    def ident(self) -> int | None: ...
+    def start(self) -> None: ...
+    def join(self, timeout: float | None = None) -> None: ...
+    def is_alive(self) -> bool: ...
+
+
+def new_thread(target: Callable[[], object], name: str) -> AnyThread:
+    """A thread that is yet to be started. It is a daemon: the interpreter does not wait for it."""
+    if are_patched():
+        return RealThread(target, name)
+    return threading.Thread(target=target, name=name, daemon=True)
+
+
+class RealThread:
+    """A thread of the system in a program whose `threading` makes greenlets. `threading` does not know of it."""
+
+    def __init__(self, target: Callable[[], object], name: str) -> None:
+        self._target = target
+        self._began = False
+        self._ended = Event()
+        self.name = name
+        self.ident: int | None = None
+
+    def start(self) -> None:
+        """Raises RuntimeError if there are too many threads."""
+        self._began = True
+        try:
+            _thread.start_new_thread(self._run, ())
+        except BaseException:
+            self._began = False
+            raise
+
+    def _run(self) -> None:
+        self.ident = get_ident()
+        try:
+            self._target()
+        finally:
+            _destroy_hub()
+            self._ended.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._ended.wait(timeout)
+
+    def is_alive(self) -> bool:
+        return self._began and not self._ended.is_set()
+
+
+def aside(call: Callable[[], T], name: str) -> T:
+    """The result of a call that blocks its thread, such as a lookup of a host name.
+
+    If this thread has a hub of greenlets, another thread makes the call, and the hub goes on meanwhile.
+    """
+    if not _has_hub():
+        return call()
+    result: list[T] = []
+    errors: list[BaseException] = []
+    ended = Event()
+
+    def run() -> None:
+        try:
+            result.append(call())
+        except BaseException as error:
+            errors.append(error)
+        ended.set()
+
+    RealThread(run, name).start()
+    ended.wait()
+    if errors:
+        raise errors.pop()
+    return result[0]
+
+
+def sleep(seconds: float) -> None:
+    """Pause this thread. A greenlet pauses alone."""
+    new_waiter().acquire(timeout=min(seconds, TIMEOUT_MAX))
+
+
+# ---- waits -----------------------------------------------------------------------------------------------------------
+
+
+class Event:
+    """A `threading.Event` that holds no lock of its own while Python runs.
+
+    With such a lock a signal handler that calls close() in the middle of close() would wait for its own thread, and an
+    exception thrown into a thread would leave the lock locked for ever.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiters: list[Waiter] = []  # each is held until `set`
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        while self._waiters:
+            try:
+                waiter = self._waiters.pop()
+            except IndexError:  # another thread took the last
+                break
+            waiter.release()
+
+    def clear(self) -> None:
+        """Only the thread that waits may call it."""
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait up to `timeout` seconds (None: for ever). Returns whether the event is set."""
+        if self._is_set:
+            return True
+        waiter = new_waiter()
+        # Append first, then read `_is_set`: a thread that comes too late for set() finds it true.
+        self._waiters.append(waiter)
+        try:
+            if not self._is_set:
+                waiter.acquire(timeout=-1 if timeout is None else min(max(timeout, 0), TIMEOUT_MAX))
+        finally:
+            try:
+                self._waiters.remove(waiter)
+            except ValueError:  # set() has taken it
+                pass
+        return self._is_set
+
+
+def new_waiter() -> Waiter:
+    """A lock that is held. A thread waits in `acquire` until another thread calls `release`, once.
+
+    Only the thread that has made the waiter may wait on it. `release` never raises. A waiter of a hub that has been
+    released stays free.
+    """
+    gevent_hub = _gevent_hub()
+    if gevent_hub is not None:
+        return _GeventWaiter(gevent_hub)
+    eventlet_hub = _eventlet_hub()
+    if eventlet_hub is not None:
+        return _EventletWaiter(_bell_of(eventlet_hub))
+    lock = Lock()
+    lock.acquire()
+    return lock
+
+
+def _has_hub() -> bool:
+    return _gevent_hub() is not None or _eventlet_hub() is not None
+
+
+def _gevent_hub() -> Any:
+    """The gevent hub of this thread. None: there is none, or it is the hub that runs this code."""
+    module = sys.modules.get("gevent._hub_local")
+    if module is None:
+        return None
+    hub = module.get_hub_if_exists()
+    if hub is None or hub.loop is None or sys.modules["greenlet"].getcurrent() is hub:
+        return None
+    return hub
+
+
+def _eventlet_hub() -> Any:
+    """The eventlet hub of this thread, in the same way."""
+    module = sys.modules.get("eventlet.hubs")
+    if module is None:
+        return None
+    hub = getattr(module._threadlocal, "hub", None)
+    if hub is None or sys.modules["greenlet"].getcurrent() is hub.greenlet:
+        return None
+    return hub
+
+
+def _destroy_hub() -> None:
+    """A library that this thread has called may have made a gevent hub for it: its descriptors end with the thread."""
+    hub = _gevent_hub()
+    if hub is not None:
+        hub.destroy(destroy_loop=True)
+
+
+class _HubWaiter:
+    """A waiter on an event of a hub, which must be set in the hub's thread."""
+
+    def __init__(self) -> None:
+        self._released = False
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if not self._released and blocking:
+            self._wait(None if timeout < 0 else timeout)
+        return self._released
+
+    def release(self) -> None:
+        self._released = True
+        try:
+            self._wake()
+        except Exception:  # the hub has ended: nobody waits
+            pass
+
+    def _wait(self, timeout: float | None) -> None:
+        raise NotImplementedError
+
+    def _wake(self) -> None:
+        raise NotImplementedError
+
+
+class _GeventWaiter(_HubWaiter):
+    def __init__(self, hub: Any) -> None:
+        super().__init__()
+        self._loop = hub.loop
+        self._event = import_module("gevent.event").Event()
+
+    def _wait(self, timeout: float | None) -> None:
+        self._event.wait(timeout)
+
+    def _wake(self) -> None:
+        self._loop.run_callback_threadsafe(self._event.set)
+
+
+class _EventletWaiter(_HubWaiter):
+    def __init__(self, bell: _Bell) -> None:
+        super().__init__()
+        self._bell = bell
+        self._event = import_module("eventlet.event").Event()
+
+    def _wait(self, timeout: float | None) -> None:
+        self._event.wait(timeout)
+
+    def _wake(self) -> None:
+        self._bell.ring(self._event)
+
+
+class _Bell:
+    """Wakes greenlets of an eventlet hub from other threads: a greenlet of the hub reads a pipe.
+
+    eventlet's own pool of threads would do the same with a thread for each wait. It has 20 threads, so that the 21st
+    wait would last longer than its time-out.
+    """
+
+    def __init__(self, spawn: Callable[[Callable[[], None]], object]) -> None:
+        self.pid = os.getpid()
+        self._due: deque[Any] = deque()
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        os.set_blocking(self._writing, False)
+        spawn(self._serve)
+
+    def ring(self, event: Any) -> None:
+        self._due.append(event)
+        try:
+            # posix.write and not os.write: eventlet replaces the latter.
+            sys.modules["posix"].write(self._writing, b"\0")
+        except BlockingIOError:  # the pipe is full of calls that the hub has yet to read
+            pass
+
+    def _serve(self) -> None:
+        hubs = import_module("eventlet.hubs")
+        while True:
+            hubs.trampoline(self._reading, read=True)
+            sys.modules["posix"].read(self._reading, 4096)
+            while self._due:
+                event = self._due.popleft()
+                if not event.ready():
+                    event.send(True)
+
+
+_bells: weakref.WeakKeyDictionary[Any, _Bell] = weakref.WeakKeyDictionary()
+
+
+def _bell_of(hub: Any) -> _Bell:
+    bell = _bells.get(hub)
+    if bell is None or bell.pid != os.getpid():  # the parent of a forked child reads the other end of its pipe
+        bell = _bells[hub] = _Bell(import_module("eventlet").spawn_n)
+    return bell

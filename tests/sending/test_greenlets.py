@@ -1,0 +1,102 @@
+"""Programs that gevent or eventlet has patched: all of ours is real there, and a wait stops no hub.
+
+Each test runs a program in a process of its own, since nothing takes a patch back. The cluster is in this process.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkabuf.broker import EmbeddedCluster
+
+PATIENCE = 120.0
+HERE = Path(__file__).parent
+LIBRARIES = ("gevent", "eventlet")
+EMBEDDED = """
+import importlib, sys, warnings
+warnings.simplefilter("ignore")
+if sys.argv[1] == "gevent":
+    importlib.import_module("gevent.monkey").patch_all()
+else:
+    importlib.import_module("eventlet").monkey_patch()
+from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster
+with EmbeddedCluster(brokers=1) as cluster:
+    cluster.create_topic("t")
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send("t", b"v").result(60)
+    print(cluster.wait_for_messages("t", 1)[0].value)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1, auto_create_topics=False) as cluster:
+        cluster.create_topic("t", 2)
+        yield cluster
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_wait_of_a_greenlet_stops_no_hub(cluster: EmbeddedCluster, library: str, when: str) -> None:
+    pytest.importorskip(library)
+    program = [sys.executable, str(HERE / "greenlets.py"), library, when, cluster.bootstrap_servers]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE * 2)
+    assert (done.returncode, done.stdout.split()) == (
+        0,
+        ["result", "flush", "report", "close", "many", "memory", "metadata", "callbacks", "time-out", "end"],
+    ), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_embedded_cluster_works_in_a_patched_process(library: str) -> None:
+    pytest.importorskip(library)
+    program = [sys.executable, "-c", EMBEDDED, library]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout.strip()) == (0, "b'v'"), done.stderr
+
+
+def test_gevent_worker_of_gunicorn_sends_with_a_producer_of_before_the_fork(cluster: EmbeddedCluster) -> None:
+    pytest.importorskip("gevent")
+    pytest.importorskip("gunicorn")
+    before = len(cluster.messages("t"))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    command = [sys.executable, "-m", "gunicorn", "--worker-class", "gevent", "--workers", "2", "--preload"]
+    command += ["--bind", f"127.0.0.1:{port}", "--timeout", "100", "--graceful-timeout", "100"]
+    environment = {**os.environ, "SERVERS": cluster.bootstrap_servers}
+    server = subprocess.Popen([*command, "greenlets_server:app"], cwd=HERE, env=environment, stderr=subprocess.PIPE)
+    offsets: list[str] = []
+    try:
+        offsets += [_answer(f"http://127.0.0.1:{port}/", server) for _ in range(4)]
+    finally:
+        server.terminate()
+        _, errors = server.communicate(timeout=PATIENCE)
+    assert all(offset.isdigit() for offset in offsets), errors
+    assert server.returncode == 0, errors
+    assert b"Traceback" not in errors
+    assert len(cluster.messages("t")) == before + 4
+
+
+def _answer(url: str, server: subprocess.Popen[bytes]) -> str:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as response:
+                return bytes(response.read()).decode()
+        except (urllib.error.URLError, ConnectionError):  # gunicorn does not listen yet
+            if time.monotonic() > deadline or server.poll() is not None:
+                raise
+            time.sleep(0.05)
