@@ -5,9 +5,9 @@ The caller's thread decodes the pushes, so that the nodes go on serving their cl
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from kafkabuf._time import monotonic
 from kafkabuf.broker.arguments import require_int, require_timeout
 from kafkabuf.broker.controls import Caller
 from kafkabuf.broker.telemetry.arrived import ClientMetrics, decoded
@@ -32,7 +32,7 @@ class ClientMetricsControls(Caller):
         """
         require_int("n", n)
         require_timeout("timeout", timeout)
-        deadline, count = time.monotonic() + timeout, 0
+        deadline, count = monotonic() + timeout, 0
         found: list[ClientMetrics] = []
         unreadable: str | None = None
         while True:
@@ -43,7 +43,7 @@ class ClientMetricsControls(Caller):
                     found.append(metrics)
             if len(found) >= n:
                 return found
-            left = deadline - time.monotonic()
+            left = deadline - monotonic()
             if left <= 0 or not self._await(self._running().client_metrics.wait(count, left)):
                 why = f"; {unreadable}" if unreadable else ""
                 raise TimeoutError(

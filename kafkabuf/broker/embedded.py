@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kafkabuf._time import monotonic
 from kafkabuf.broker import apis, schemas
 from kafkabuf.broker.acl_controls import AclControls
 from kafkabuf.broker.arguments import require_int, require_text
@@ -32,6 +33,13 @@ from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import ClosedError, ConfigError, IllegalStateError, KafkaError
 
 T = TypeVar("T")
+
+
+class _RealTimeLoop(asyncio.SelectorEventLoop):
+    """A loop whose timers run also while a test of the user's has frozen `time`."""
+
+    def time(self) -> float:
+        return monotonic()
 
 
 class EmbeddedCluster(
@@ -165,7 +173,7 @@ class EmbeddedCluster(
         schemas.load_early()
         apis.load()
         # Not the loop of the program's policy: the transports of uvloop are not those of asyncio.
-        loop = asyncio.SelectorEventLoop()
+        loop = _RealTimeLoop()
         try:
             cluster = Cluster(self._config, self._clock, loop)
         except BaseException:

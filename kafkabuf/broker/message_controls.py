@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import builtins
 import os
-import time
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from kafkabuf._time import monotonic
 from kafkabuf.broker.arguments import require_int, require_text, require_timeout
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.controls import Caller
@@ -67,7 +67,7 @@ class MessageControls(Caller):
         require_int("n", n)
         require_timeout("timeout", timeout)
         reading = _Reading(self, topic, partition, isolation_level)
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         while reading.read_all() < n:
             if not reading.wait(n - reading.count, deadline):
                 raise TimeoutError(reading.shortfall(n, timeout))
@@ -140,7 +140,7 @@ class _Reading:
     def follow(self, timeout: float | None) -> Iterator[ConsumerRecord]:
         try:
             while True:
-                deadline = None if timeout is None else time.monotonic() + timeout
+                deadline = None if timeout is None else monotonic() + timeout
                 while not (records := self._read_next()):
                     if not self.wait(1, deadline):
                         return
@@ -174,7 +174,7 @@ class _Reading:
 
         async def wait() -> bool:
             cluster = self._caller._running()
-            seconds = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            seconds = None if deadline is None else max(deadline - monotonic(), 0.0)
             nodes = cluster.nodes.values()
             try:
                 async with asyncio.timeout(seconds):
