@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kafkabuf.errors import printable
+from kafkabuf.log_handover import Handover
 
 _thread = threading.local()
 
@@ -57,4 +58,5 @@ def producer_log(name: str) -> logging.Logger:
     """The logger of that name. Its lines name the producer that the logging thread works for."""
     logger = logging.getLogger(name)
     logger.addFilter(_naming)
+    logger.callHandlers = Handover(logger)  # type: ignore[method-assign]
     return logger

@@ -24,7 +24,7 @@ from pathlib import Path
 # From the ground up: a module may import from its own layer and from those above it in this list. A folder counts with
 # all that is in it; "" is kafkabuf/__init__.py.
 LAYERS = (
-    {"errors", "extras", "clock", "config", "java_names", "lazy_names", "offset_range", "producer_log"}
+    {"errors", "extras", "clock", "config", "java_names", "lazy_names", "log_handover", "offset_range", "producer_log"}
     | {"record_metadata", "shown", "threads", "version", "_buffers", "_hints", "hints", "_lock", "_sealed", "_time"}
     | {"_view", "_wire"},
     {"_blocks", "_slabs", "_pool", "_held", "_arguments", "_partition", "_records", "_metrics", "backoff"},

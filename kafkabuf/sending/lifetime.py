@@ -16,6 +16,7 @@ from typing import Protocol
 from kafkabuf._time import monotonic
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.batches.ending import ending
+from kafkabuf.log_handover import never_wait
 from kafkabuf.producer_log import log_as, producer_log
 from kafkabuf.sending.sender import Sender
 from kafkabuf.threads import Event, get_ident, new_thread
@@ -62,6 +63,7 @@ class Running:
             raise
 
     def _run(self) -> None:
+        never_wait()
         self._ident = get_ident()
         self.accumulator.nonwaiting_allocators[self._ident] = self.accumulator.refuse_callback
         try:

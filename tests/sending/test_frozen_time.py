@@ -16,7 +16,7 @@ from kafkabuf.broker import EmbeddedCluster
 PATIENCE = 120.0
 FREEZERS = {
     "freezegun": "from freezegun import freeze_time as frozen",
-    "time_machine": "from functools import partial\nimport time_machine\nfrozen = partial(time_machine.travel, tick=False)",
+    "time_machine": "import time_machine\ndef frozen(day): return time_machine.travel(day, tick=False)",
 }
 IMPORTED_WHILE_FROZEN = """
 with frozen("2012-01-14"):
