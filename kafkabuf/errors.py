@@ -520,6 +520,14 @@ def printable(text: str, longest: int = 1000) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def shown(error: BaseException) -> str:
+    """An error's repr, safe for one line of a log. An error of the user's may raise there: then its type's name."""
+    try:
+        return printable(repr(error))
+    except Exception:
+        return f"an error of type {type(error).__name__}"
+
+
 def host_port(host: str, port: int) -> str:
     """An address for a message, or for `bootstrap.servers`: an IPv6 address stands in brackets."""
     host = printable(host)

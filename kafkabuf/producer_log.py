@@ -3,12 +3,18 @@
 A line begins with `[CLIENT_ID]`, and its LogRecord has the attribute `client_id`, for formatters and filters. A thread
 that works for a producer says so with `log_as(client_id)`: the Sender's thread for all its life, a user's thread in the
 calls that may log.
+
+A filter or a handler of the user's may raise, and so may formatting, or a lack of memory. That must not end the Sender,
+or leave its work half done. So our code logs by a `ProducerLog`, whose methods do not raise: the first error goes to
+stderr, as logging's own errors do, and `lost` counts the lines.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -54,9 +60,59 @@ def prefix(client_id: str) -> str:
     return f"[{printable(client_id)}] "
 
 
-def producer_log(name: str) -> logging.Logger:
-    """The logger of that name. Its lines name the producer that the logging thread works for."""
+class ProducerLog:
+    """The methods of a logging.Logger that our code calls. None of them raises, KeyboardInterrupt excepted."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self.lost = 0  # lines that a filter or a handler has refused by raising
+
+    def debug(self, text: str, *arguments: object) -> None:
+        self._say(logging.DEBUG, text, arguments)
+
+    def info(self, text: str, *arguments: object) -> None:
+        self._say(logging.INFO, text, arguments)
+
+    def warning(self, text: str, *arguments: object, exc_info: bool | BaseException = False) -> None:
+        self._say(logging.WARNING, text, arguments, exc_info)
+
+    def error(self, text: str, *arguments: object, exc_info: bool | BaseException = False) -> None:
+        self._say(logging.ERROR, text, arguments, exc_info)
+
+    def exception(self, text: str, *arguments: object) -> None:
+        self._say(logging.ERROR, text, arguments, True)
+
+    def critical(self, text: str, *arguments: object) -> None:
+        self._say(logging.CRITICAL, text, arguments)
+
+    def log(self, level: int, text: str, *arguments: object) -> None:
+        self._say(level, text, arguments)
+
+    def _say(
+        self, level: int, text: str, arguments: tuple[object, ...], exc_info: bool | BaseException = False
+    ) -> None:
+        try:
+            self._logger.log(level, text, *arguments, exc_info=exc_info, stacklevel=3)  # 3: the caller of our caller
+        except KeyboardInterrupt:
+            raise  # the user's, in the main thread
+        except BaseException as error:  # even SystemExit
+            self._tell(error)
+
+    def _tell(self, error: BaseException) -> None:
+        self.lost += 1
+        if self.lost > 1 or sys.stderr is None or not logging.raiseExceptions:
+            return
+        try:
+            name = self._logger.name
+            print(f"kafkabuf: a line of the logger {name!r} is lost, since logging raised:", file=sys.stderr)
+            traceback.print_exception(error)
+        except Exception:  # there is no memory, or stderr is closed
+            pass
+
+
+def producer_log(name: str) -> ProducerLog:
+    """The log of that name. Its lines name the producer that the logging thread works for."""
     logger = logging.getLogger(name)
     logger.addFilter(_naming)
     logger.callHandlers = Handover(logger)  # type: ignore[method-assign]
-    return logger
+    return ProducerLog(logger)

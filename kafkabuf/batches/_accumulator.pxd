@@ -113,6 +113,7 @@ cdef class AccumulatorCore:
     #                                     dict, because every turn copies its keys
     cdef readonly object incomplete     # OrderedDict of Batch without an outcome, oldest first
     cdef readonly bint closed
+    cdef public str closed_because      # None: the user has closed the producer
     cdef public object refusal          # callable, returns the error that forbids to open a batch now; None: allowed
     cdef int64_t opened                 # batches opened so far
     # ---- thread: Sender

@@ -74,6 +74,7 @@ class AccumulatorCore:
     active: dict[PartitionQueue, None]
     incomplete: OrderedDict[Batch, None]
     closed: bool
+    closed_because: str | None
     refusal: Callable[[], KafkaError] | None
     on_failed: Callable[[Batch, bool], object] | None
     def fail(

@@ -329,7 +329,7 @@ cdef class AccumulatorCore:
     cdef int require_open(self) except -1:
         cdef int depth
         if self.closed:
-            raise ClosedError("the producer is closed")
+            raise ClosedError(self.closed_because or "the producer is closed")
         if self.refusal is not None:
             depth = suspend(&self.pool.guard)  # the refusal may take a lock of its own
             try:

@@ -38,9 +38,10 @@ from kafkabuf.errors import KafkaError as OwnError
 from kafkabuf.metadata.admin import Admin
 from kafkabuf.metadata.groups import group_of, offsets_of
 from kafkabuf.producer import described
+from kafkabuf.producer_log import producer_log
 from kafkabuf.threads import RLock, new_waiter
 
-log = logging.getLogger("kafkabuf.compat")
+log = producer_log("kafkabuf.compat")
 
 TIMESTAMP_NOT_AVAILABLE, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME = 0, 1, 2
 # How long poll() and flush() wait at a time, while records wait for their topic or errors are watched. Seconds.

@@ -589,19 +589,22 @@ cdef inline bint is_zero(const uint8_t* p, const uint8_t* end) noexcept:
     return True
 
 
+cdef object item_of_mapping(object value, object name):
+    cdef object found = ABSENT
+    try:
+        found = value[name]
+    except KeyError:
+        pass
+    return found
+
+
 cdef object item_named(object value, int kind, object name):
     cdef PyObject* item
-    cdef object found
     if PyDict_Check(value):
         item = PyDict_GetItemWithError(value, name)
         return ABSENT if item == NULL else <object>item
     if kind == IS_MAPPING:
-        found = ABSENT
-        try:
-            found = value[name]
-        except KeyError:
-            pass
-        return found
+        return item_of_mapping(value, name)
     return getattr(value, name, ABSENT)
 
 

@@ -61,6 +61,7 @@ class Metadata:
         self._waiters: list[Waiter] = []  # locks that waiting threads hold; any news releases them
         self.changes = 0  # counts the changes that may change the result of time_to_update
         self._closed = False
+        self._closed_because = "the producer was closed while it waited for metadata"
         self._requested = 1  # updates requested so far; a new client wants its first
         self._answered = 0  # the value of _requested that the newest response covers
         self._asking = 0  # the value of _requested that the request in flight covers; 0: no request is in flight
@@ -152,10 +153,11 @@ class Metadata:
         """Whether this thread holds the lock: a signal handler asks whether it has interrupted a change here."""
         return bool(self._lock._is_owned())  # type: ignore[attr-defined]
 
-    def close(self) -> None:
-        """Wake every waiting thread with ClosedError. Later waits raise it at once."""
+    def close(self, because: str | None = None) -> None:
+        """Wake every waiting thread with ClosedError. Later waits raise it at once. `because`: what the error says."""
         with self._lock:
             self._closed = True
+            self._closed_because = because or self._closed_because
             self._wake()
 
     def _await(self, lookup: Callable[[], T | None], timeout: float | None) -> T | None:
@@ -171,7 +173,7 @@ class Metadata:
                 if result is not None:
                     return result
                 if self._closed:
-                    raise ClosedError("the producer was closed while it waited for metadata")
+                    raise ClosedError(self._closed_because)
                 self.check()
                 elapsed = self._clock.monotonic() - start
                 if not self._clock.wait(waiter, None if timeout is None else timeout - elapsed):

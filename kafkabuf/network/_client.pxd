@@ -29,6 +29,10 @@ cdef class ClientCore:
     cdef int correlation_id                 # of the newest request
     cdef object changes_seen                # Metadata.changes when metadata_due was computed
     cdef double metadata_due                # clock time at which the next metadata update is due
+    # What a lack of memory has left to the next poll: connections with news, the next one last, and whether a node may
+    # have a connection whose end is not complete (NodeCore.failing).
+    cdef list unread
+    cdef public bint unfinished
     cdef int unanswered                     # requests in flight that get no response (acks=0)
 
     cdef double now(self) except? -1
@@ -50,12 +54,14 @@ cdef class ClientCore:
     cpdef int _complete(self, NodeCore node, InFlight entry, object response, object error, object entity=*,
                         bint never_left=*) except -1
     cpdef list _take_completions(self)
+    cdef bint is_completed(self, InFlight entry) noexcept
 
     # ---- methods that the subclass defines
     # _start(node_id: int) -> None: connect to the node, if its back-off is over
     # _greet(node: NodeConnection) -> None: the connection is open: send ApiVersions
     # _disconnect(node: NodeConnection, error: KafkaError, now: float) -> None: close the connection and complete its
     #     requests with an error
+    # _finish_disconnects(now: float) -> None: complete the ends of connections for which there was no memory
     # _decode_in_background(node: NodeConnection, entry: InFlight, frame: bytes) -> None: decode a long response in
     #     another thread
     # _take_decoded(now: float) -> None: complete the requests whose long responses are decoded

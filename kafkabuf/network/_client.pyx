@@ -50,6 +50,7 @@ cdef class ClientCore:
         self.most_ahead = MOST_AHEAD
         self._nodes = {}
         self._completions = []
+        self.unread = []
         self._resolving = set()
         self._decoding = []
         self._next_check = INFINITY
@@ -236,10 +237,15 @@ cdef class ClientCore:
         cdef double wait = self.metadata_wait(now)
         # Not in one expression: Cython's min() reads its second operand first, and metadata_wait may move _next_check.
         wait = min(min(wait, self._next_check - now), timeout)
-        if self._completions:  # of a connection that failed since the last poll
+        if self._completions or self.unfinished:  # of a connection that failed since the last poll
             wait = 0.0
-        for connection in self._poller.poll_for(wait) if self.plain_poller else self._poller.poll(wait):
-            self.on_news(connection)
+        if self.unfinished:
+            self._finish_disconnects(now)
+        if not self.unread:
+            self.unread = self._poller.poll_for(wait) if self.plain_poller else list(self._poller.poll(wait))
+            self.unread.reverse()
+        while self.unread:
+            self.on_news(self.unread.pop())
         now = self.now()
         if self.stats is not None:
             self.stats.polled(<double>self._poller.waited_ns, <double>self._poller.worked_ns, now)
@@ -291,7 +297,9 @@ cdef class ClientCore:
             failure = error
         if failure is None:
             failure = connection.error
-        elif not isinstance(failure, AuthenticationError):
+        else:
+            node.failing, self.unfinished = failure, True  # first: where memory is short, the next poll does the rest
+        if failure is not None and failure is not connection.error and not isinstance(failure, AuthenticationError):
             # The broker broke the protocol, so the client does not know where the next response begins. Only a new
             # connection helps. An error of our own code also leaves the stream in the middle of a response.
             # A broker that refuses the credentials says so and closes: its response counts, not the end of the stream.
@@ -329,9 +337,23 @@ cdef class ClientCore:
             entity = messages.decode_response(oldest.request.api_key, oldest.request.version, frame)[1]
             pause = throttle_ms_of(entity)
         node.in_flight.popleft()
-        if pause >= 0:
-            self.keep_pause(node.node_id, oldest.request, pause)
-        return self._complete(node, oldest, frame, None, entity)
+        try:
+            if pause >= 0:
+                self.keep_pause(node.node_id, oldest.request, pause)
+            self._complete(node, oldest, frame, None, entity)
+        except MemoryError:
+            if not self.is_completed(oldest):
+                node.in_flight.appendleft(oldest)  # the request fails with the connection
+            raise
+        return 0
+
+    def _completed(self, InFlight entry not None):
+        """Whether the newest completion is that of the entry's request."""
+        return self.is_completed(entry)
+
+    cdef bint is_completed(self, InFlight entry) noexcept:
+        cdef Py_ssize_t count = len(self._completions)
+        return entry.deliver is None and count > 0 and (<Completion>self._completions[count - 1]).request is entry.request
 
     def _on_decoded(self, node, InFlight entry, bytes frame, entity):
         """Complete a request whose response another thread has decoded, as on_frame does at its end."""
@@ -346,15 +368,15 @@ cdef class ClientCore:
         cdef Completion completion = new_completion(entry, node.node_id, response, error, now - entry.sent_at,
                                                     never_left)
         completion.entity = entity
+        if entry.deliver is None:
+            self._completions.append(completion)  # nothing before this line has changed anything
         self.unanswered -= not entry.request.expects_response
         if response is not None and self.stats is not None:
             self.stats.response(node.node_id, len(response) + 4, now)
         if error is None:
             node.last_used = now
             self._next_check = min(self._next_check, now + self.max_idle)
-        if entry.deliver is None:
-            self._completions.append(completion)
-        else:
+        if entry.deliver is not None:
             entry.deliver(completion)
         return 0
 

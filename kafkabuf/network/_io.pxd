@@ -27,6 +27,7 @@ cdef class Connection:
     cdef int on_news(self, int news_bits) except -1
     cdef int forget_written(self) except -1
     cdef int cut_frames(self) except -1
+    cdef void drop_read(self, Py_ssize_t at) noexcept
     cdef str reason(self)
 
 
@@ -65,6 +66,7 @@ cdef class Poller:
     cdef int require_own_process(self) except -1
     cdef int require_fresh(self, Wire* wire) except -1
     cdef int take_news(self, list news) except -1
+    cdef int take_one(self, Connection connection, int news_bits, list news) except -1
     cdef int let_in(self) except -1
     cdef void turn(self, int timeout_ms) noexcept nogil
     cdef bint flowing(self) noexcept nogil

@@ -166,21 +166,28 @@ cdef class Connection:
         cdef Wire* wire = self.frames
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t size
+        try:
+            while at < wire.counted:
+                size = <Py_ssize_t> <int> kb_big_endian(wire.data + at)
+                self.received.append(PyBytes_FromStringAndSize(<char*> wire.data + at + LENGTH_PREFIX, size))
+                at += LENGTH_PREFIX + size
+        finally:  # without memory the next call goes on with the next frame
+            self.drop_read(at)
+        return 0
+
+    cdef void drop_read(self, Py_ssize_t at) noexcept:
+        """Forget the first bytes that the socket has given: they are in `received`."""
+        cdef Wire* wire = self.frames
         cdef unsigned char* smaller
-        while at < wire.counted:
-            size = <Py_ssize_t> <int> kb_big_endian(wire.data + at)
-            self.received.append(PyBytes_FromStringAndSize(<char*> wire.data + at + LENGTH_PREFIX, size))
-            at += LENGTH_PREFIX + size
         wire.length -= at
         wire.need -= at
-        wire.counted = 0
+        wire.counted -= at
         memmove(wire.data, wire.data + at, wire.length)
         if wire.room > FIRST_ROOM and wire.length <= FIRST_ROOM:
             smaller = <unsigned char*> realloc(wire.data, FIRST_ROOM)
             if smaller != NULL:
                 wire.data = smaller
                 wire.room = FIRST_ROOM
-        return 0
 
     cdef str reason(self):
         cdef Wire* wire = self.frames
@@ -286,20 +293,39 @@ cdef class Poller:
         cdef Connection connection
         cdef Wire* wire
         cdef int news_bits
+        cdef bint out_of_memory = False
         while self.news != NULL:
             wire = self.news
             connection = <Connection> wire.connection
             self.news = wire.next_news
             news_bits = wire.news
             wire.news = 0
-            connection.on_news(news_bits)
-            if connection.poller is None:
-                continue
+            try:
+                self.take_one(connection, news_bits, news)
+            except MemoryError:
+                # The next poll, which will not wait, tries again. This poll reports what it has.
+                if connection.poller is not None and wire.news == 0:
+                    wire.next_news = self.news
+                    self.news = wire
+                wire.news |= news_bits
+                out_of_memory = True
+            if out_of_memory:
+                break
+        return 0
+
+    cdef int take_one(self, Connection connection, int news_bits, list news) except -1:
+        connection.on_news(news_bits)
+        if connection.poller is None:
+            return 0
+        news.append(connection)  # first: a connection that is removed has no further news
+        try:
             if connection.error is None and (connection.wire.error or connection.frames.error):
                 connection.error = NetworkError(f"connection to {connection.peer} failed: {connection.reason()}")
             if connection.error is not None:
                 self.remove(connection)
-            news.append(connection)
+        except MemoryError:
+            news.pop()
+            raise
         return 0
 
     cdef int require_own_process(self) except -1:
@@ -349,8 +375,10 @@ cdef class Poller:
         # After this no span of the connection's frames is read again: completions and slabs rely on it.
         # The caller holds a reference to the connection and to the Poller.
         cdef Wire* wire = &connection.wire
+        cdef object key, emptied
         if connection.poller is None:
             return 0
+        key, emptied = <size_t> wire, deque()  # before any change: there may be no memory
         connection.poller = None
         wire.head = wire.tail = wire.waiting = NULL
         connection.frames.head = connection.frames.tail = connection.frames.waiting = NULL
@@ -363,8 +391,8 @@ cdef class Poller:
         close(wire.fd)
         wire.fd = -1
         # Last: dropping frames may run Python code. A new deque: further up the stack TLS may still read these frames.
-        del self.connections[<size_t> wire]
-        connection.queue = deque()
+        del self.connections[key]
+        connection.queue = emptied
         return 0
 
     cdef void unlink(self, Wire* wire) noexcept nogil:

@@ -12,6 +12,7 @@ class NodeCore:
     state: Any
     connection: Connection | None
     in_flight: deque[InFlight]
+    failing: Any
     last_used: float
     throttled_until: float
     def __new__(cls, node_id: int, *args: object) -> NodeCore: ...

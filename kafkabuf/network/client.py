@@ -33,7 +33,7 @@ from kafkabuf.network.connection_state import NEVER, NodeConnection, Place, Stat
 from kafkabuf.network.failure_log import FailureLog
 from kafkabuf.network.handshake import Handshake
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
-from kafkabuf.network.resolve import Address, Connector, Resolver
+from kafkabuf.network.resolve import Address, Connector, Lookup, Resolver
 from kafkabuf.producer_log import producer_log
 from kafkabuf.protocol import messages
 from kafkabuf.protocol._frame import Frame
@@ -316,10 +316,11 @@ class NetworkClient(ClientCore):
             return
         try:
             node.resolving(self._resolver, self.wakeup)
-        except RuntimeError as error:  # there are too many threads
-            self._disconnect(node, NetworkError(f"cannot connect to {node}: {error}"), now)
+            self._resolving.add(node)
+        except (RuntimeError, MemoryError) as error:  # there are too many threads
+            why = str(error) or "there is no memory"
+            self._disconnect(node, NetworkError(f"cannot connect to {node}: {why}"), now)
             return
-        self._resolving.add(node)
         self._take_resolved(now)
 
     def submit(self, node: NodeConnection, entity: Any, deliver: Callable[[Completion], None]) -> None:
@@ -372,11 +373,18 @@ class NetworkClient(ClientCore):
             if lookup is None or node.state is not State.RESOLVING:
                 continue  # the attempt timed out meanwhile
             try:
-                address = node.resolved(lookup)
-            except KafkaError as error:
-                self._disconnect(node, NetworkError(f"cannot connect to {node}: {error}"), now)
-            else:
-                self._open(node, address, now)
+                self._open_resolved(node, lookup, now)
+            except MemoryError:
+                self._resolving.add(node)  # the next poll tries again
+                raise
+
+    def _open_resolved(self, node: NodeConnection, lookup: Lookup, now: float) -> None:
+        try:
+            address = node.resolved(lookup)
+        except KafkaError as error:
+            self._disconnect(node, NetworkError(f"cannot connect to {node}: {error}"), now)
+        else:
+            self._open(node, address, now)
 
     def _open(self, node: NodeConnection, address: Address, now: float) -> None:
         try:
@@ -464,6 +472,7 @@ class NetworkClient(ClientCore):
 
     def _disconnect(self, node: NodeConnection, error: KafkaError, now: float, *, advise: bool = True) -> None:
         """Close a failed connection, then complete its requests with the error, the oldest first."""
+        node.failing, self.unfinished = error, True  # first: where memory is short, the next poll does the rest
         lost = sum(not entry.frame.untouched for entry in node.in_flight)
         if advise:
             seen_brokers, has_answered = bool(self._metadata.snapshot.brokers), self.has_answered(node.node_id)
@@ -482,6 +491,13 @@ class NetworkClient(ClientCore):
         self._updater.connection_failed(error)
         if node.node_id >= 0:
             self._metadata.request_update()
+        node.failing = None
+
+    def _finish_disconnects(self, now: float) -> None:
+        for node in list(self._nodes.values()):
+            if (error := node.failing) is not None:
+                self._disconnect(node, broken(node, error), now)
+        self.unfinished = False
 
     def _log_failure(self, node: NodeConnection, error: KafkaError, lost: int, now: float) -> None:
         text = f"{error} ({lost} requests in flight)" if lost else str(error)
@@ -502,14 +518,23 @@ class NetworkClient(ClientCore):
         # The requests may complete only now, because the connection is closed and its frames are dropped. Requests of
         # which no byte was written complete last and in reverse, so that their batches give back their sequence numbers
         # in the reverse of the order in which they got them.
-        entries = list(node.take_in_flight())
-        for entry in entries:
-            if not entry.frame.untouched:
+        while node.in_flight and not node.in_flight[0].frame.untouched:
+            entry = node.in_flight.popleft()
+            try:
                 self._complete(node, entry, None, error)
-        for entry in reversed(entries):
-            if entry.frame.untouched:
+            except MemoryError:
+                if not self._completed(entry):
+                    node.in_flight.appendleft(entry)  # the next poll tries again
+                raise
+        while node.in_flight:
+            entry = node.in_flight.pop()
+            try:
                 unsent = error if isinstance(error, ClosedError) else NetworkError(f"the request never left: {error}")
                 self._complete(node, entry, None, unsent, None, True)
+            except MemoryError:
+                if not self._completed(entry):
+                    node.in_flight.append(entry)
+                raise
 
     def _check_time_outs(self, now: float) -> None:
         self._next_check = float("inf")

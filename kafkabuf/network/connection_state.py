@@ -6,7 +6,7 @@ Kafka's ClusterConnectionStates and InFlightRequests, per node. The Sender's thr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 
 from kafkabuf.backoff import ExponentialBackoff
@@ -79,9 +79,9 @@ class NodeConnection(NodeCore):
 
     def resolving(self, resolver: Resolver, on_done: Callable[[], None]) -> None:
         """Start to resolve the host name, unless the lookup of an earlier attempt is still under way."""
-        self.state = State.RESOLVING
         if self.lookup is None or self.lookup.done:
             self.lookup = Lookup(self.host, self.port, resolver, on_done)
+        self.state = State.RESOLVING
 
     def resolved(self, lookup: Lookup) -> Address:
         """Take over the addresses of the lookup and return the first. Raises NetworkError if it found no address."""
@@ -136,11 +136,6 @@ class NodeConnection(NodeCore):
         """Authentication failed. It would also fail at another address of the host, so these are not tried."""
         self.authentication_error = error
         self._untried.clear()
-
-    def take_in_flight(self) -> Iterator[InFlight]:
-        """Empty the in-flight table and return its requests, oldest first."""
-        taken, self.in_flight = self.in_flight, deque()
-        return iter(taken)
 
     def take_written(self) -> list[InFlight]:
         """Remove the requests that are written and get no response (acks=0) from the table, and return them."""

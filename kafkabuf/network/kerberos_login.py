@@ -8,7 +8,6 @@ KerberosLogin.
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import re
 import subprocess
@@ -20,9 +19,10 @@ from kafkabuf.errors import KafkaError, SaslAuthenticationError, printable
 from kafkabuf.network.background import BackgroundCall
 from kafkabuf.network.gss import Credentials, Gss
 from kafkabuf.network.gss_errors import Situation
+from kafkabuf.producer_log import producer_log
 from kafkabuf.threads import Lock
 
-log = logging.getLogger("kafkabuf.network")
+log = producer_log("kafkabuf.network")
 
 NEVER = float("inf")
 KINIT_PATIENCE = 60.0  # seconds

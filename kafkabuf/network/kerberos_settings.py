@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Protocol
 
 from kafkabuf.errors import ConfigError
 from kafkabuf.network.jaas import unsupported
 from kafkabuf.network.kerberos_login import LoginConfig, Source
+from kafkabuf.producer_log import producer_log
 
-log = logging.getLogger("kafkabuf.network")
+log = producer_log("kafkabuf.network")
 
 
 class KerberosConfig(LoginConfig, Protocol):

@@ -7,7 +7,6 @@ Thread: the Sender's, which opens the connections.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -16,11 +15,12 @@ from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError, printable
 from kafkabuf.network import tls
 from kafkabuf.network._tls import TlsConnection
+from kafkabuf.producer_log import producer_log
 
 if TYPE_CHECKING:
     import ssl
 
-log = logging.getLogger("kafkabuf.network")
+log = producer_log("kafkabuf.network")
 
 SECONDS_BETWEEN_CHECKS = 1.0
 # A file that changed a moment ago may be half written: a part of a trust store can look like a smaller trust store.

@@ -55,11 +55,22 @@ cdef class SenderCore:
     cdef double fresh_until
     cdef dict full_in_a_row             # node id -> requests since the last one that took open batches too
     # The request that a borrower of the Sender's place (_direct.pyx) could not hand over: the next turn ends it.
+    # Or the request that a turn of the Sender could not, and for whose batches there was no memory yet.
     cdef ProduceRequest unsent          # None: there is no such request
+    cdef ProduceRequest spare_request   # for the next batches: made before they leave their queues
     cdef object unsent_node, unsent_error
+    cdef bint looks_again               # batches went back to their queues in this turn, after `wait` was computed
+    # What the last poll has brought, and how many of these the Sender has handled. Where memory was short, the next turn
+    # goes on with the completion that `failed` with `failure`.
+    cdef list completions
+    cdef Py_ssize_t handled
+    cdef object failed, failure         # None: there is no such completion
 
     cdef double now(self) except? -1
     cdef int turn(self, double max_wait) except -1
+    cdef void recover(self, object failure) noexcept
+    cdef int handle_completions(self) except -1
+    cdef int end_failed(self) except -1
     cdef bint is_ready(self, object node_id) except -1
     cdef int api_version(self, object node_id) except -1
     cdef int hand_over(self, object node_id, Request request) except -1

@@ -7,6 +7,7 @@ from collections import deque
 
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
+from posix.unistd cimport usleep
 
 from kafkabuf._metrics cimport ProducerStats, TopicStats
 from kafkabuf._sealed cimport seal
@@ -22,7 +23,7 @@ from kafkabuf.sending._produce cimport PartitionResponse, ProduceResponse, build
 
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import (
-    AuthenticationError, CorruptMessageError, NetworkError, UnsupportedVersionError, error_for_code,
+    AuthenticationError, CorruptMessageError, NetworkError, UnsupportedVersionError, error_for_code, shown,
 )
 from kafkabuf.producer_log import producer_log
 from kafkabuf.sending._produce import PRODUCE, VERSIONS_BY_MAGIC
@@ -87,6 +88,7 @@ cdef class SenderCore:
         self.many_queues = 8
         self.tell_at = self.longest_wait = INFINITY
         self._purges = deque()
+        self.completions = []
 
     cdef double now(self) except? -1:
         return kb_monotonic() if self.system_clock else self._clock.monotonic()
@@ -95,15 +97,30 @@ cdef class SenderCore:
         """Run one turn. False, without a turn, once there is nothing left to do."""
         if self._accumulator is None:
             raise TypeError(f"{type(self).__name__}.__init__ was not called")
-        if self._accumulator.pool.disowned or (self.closing and self._is_finished()):
-            return False
+        cdef object failure = None
         try:
+            if self._accumulator.pool.disowned or (self.closing and self._is_finished()):
+                return False
             if self._purges:
                 self._purge()
             self.turn(INFINITY)
         except Exception as error:
-            self._pause_after(error)
+            failure = error
+        if failure is not None:
+            self.recover(failure)
         return True
+
+    cdef void recover(self, object failure) noexcept:
+        """Tell of the failure of a turn, and wait. Where there is no memory for words, wait without a word."""
+        cdef bint paused = False
+        try:
+            self._pause_after(failure)
+            paused = True
+        except BaseException:
+            pass
+        if not paused:
+            with nogil:
+                usleep(<unsigned int>(1e6 * min(max(self.retry_backoff, 0.001), 0.5)))
 
     def run_once(self, double max_wait=INFINITY):
         """Run one turn, which waits in `poll` for at most `max_wait` seconds."""
@@ -117,6 +134,8 @@ cdef class SenderCore:
         cdef Ready ready
         if self.unsent is not None:
             self.end_unsent()
+        if self.failed is not None or self.handled < len(self.completions):
+            self.handle_completions()
         if until_expiry <= 0:
             self._expire(now)
             until_expiry = self._accumulator.until_expiry(now)
@@ -135,6 +154,9 @@ cdef class SenderCore:
         wait = min(max_wait, ready.next_check, until_expiry, self.tell_at - now)
         if ready.queues_by_node:
             wait = min(wait, self.send_to_all(ready.queues_by_node, ready.left_out, now))
+        if self.looks_again:
+            self.looks_again = False
+            wait = 0.0
         if self.closing:
             # This turn may have ended the last batch: then nothing would wake the poll.
             wait = min(wait, <double>self._wait_while_closing(now))
@@ -167,6 +189,8 @@ cdef class SenderCore:
             for node_id, queues in queues_by_node.items():
                 wait = min(wait, self.send_to(node_id, queues, node_id in left_out, now))
         except Exception:
+            if self.unsent is not None:
+                raise  # there is no memory to put its batches back: the next turn does that before it takes more
             logger.exception("sending to broker %s failed; the Sender tries again", node_id)
             nodes = list(queues_by_node)
             remaining = {other: queues_by_node[other] for other in nodes[nodes.index(node_id) + 1:]}
@@ -188,6 +212,8 @@ cdef class SenderCore:
                 break
             taken = taken or is_ready
             full = not is_ready and not self.owes_open(node_id)
+            if self.spare_request is None:
+                self.spare_request = self.new_produce_request(None)
             batches = self._accumulator.drain_from(queues, now, full)
             if not batches:
                 if is_ready and left_out:
@@ -254,18 +280,23 @@ cdef class SenderCore:
         return 0
 
     cdef int send(self, object node_id, list batches) except -1:
-        cdef ProduceRequest request = None
+        # No memory is needed from a failure on until the request is in `unsent`.
+        cdef ProduceRequest request = self.spare_request
+        cdef bint started = False
+        self.spare_request = None
+        request.batches = batches
         try:
-            request = self.new_produce_request(batches)
             if self._accumulator.open_drained:
                 request.share = self._accumulator.open_share(node_id)
                 request.share_taken = self._accumulator.open_drained
             self.start(node_id, request)
+            started = True
         except Exception as error:
-            if request is None:
-                self._go_again(batches, error, False)
-            else:
-                self.not_sent(node_id, request, error)
+            self.unsent_error = error
+        if not started:
+            self.looks_again = True
+            self.unsent_node, self.unsent = node_id, request
+            self.end_unsent()
         return 0
 
     cdef ProduceRequest new_produce_request(self, list batches):
@@ -281,22 +312,29 @@ cdef class SenderCore:
             node_id, new_request(PRODUCE_API, request.version, request.build, request, self.acks != 0))
 
     cdef int end_unsent(self) except -1:
-        cdef ProduceRequest request = self.unsent
-        cdef object node_id = self.unsent_node, error = self.unsent_error
+        """Without memory the request stays in `unsent`, for the next turn."""
+        try:
+            self.not_sent(self.unsent_node, self.unsent, self.unsent_error)
+        except MemoryError:
+            raise
+        except BaseException:
+            self.unsent = self.unsent_error = None
+            raise
         self.unsent = self.unsent_error = None
-        return self.not_sent(node_id, request, error)
+        return 0
 
     cdef int not_sent(self, object node_id, ProduceRequest request, object error) except -1:
         """The client did not take the request: put its batches back, or fail them."""
         cdef Batch batch
-        self.count_request(request, -1)
+        if request.in_flight:
+            self.count_request(request, -1)
         if isinstance(error, UnsupportedVersionError):
             self._fail_unsupported(request.batches, error)
             return 0
         logger.error("a request to broker %s could not be sent; the Sender tries again", node_id, exc_info=error)
         if request.built:
             # The connection may hold the frame. A closed connection no longer reads the slabs.
-            self._client.fail_connection(node_id, NetworkError(f"a request could not be sent: {error!r}"))
+            self._client.fail_connection(node_id, NetworkError(f"a request could not be sent: {shown(error)}"))
             for batch in request.batches:
                 batch.end_read()
         self._go_again(request.batches, error, request.built)
@@ -354,16 +392,37 @@ cdef class SenderCore:
     # ---- responses ---------------------------------------------------------------------------------------------------
 
     cdef int on_completions(self, list completions) except -1:
-        """Handle all completions of one poll. An error with one completion does not stop the others."""
-        cdef Py_ssize_t place = 0
-        while place < len(completions):
+        """Handle all completions of one poll."""
+        if self.failed is not None or self.handled < len(self.completions):
+            self.handle_completions()
+        self.completions = completions
+        self.handled = 0
+        return self.handle_completions()
+
+    cdef int handle_completions(self) except -1:
+        """An error with one completion does not stop the others. The next turn goes on after a lack of memory."""
+        while self.failed is not None or self.handled < len(self.completions):
+            if self.failed is not None:
+                self.end_failed()
             try:
-                while place < len(completions):
-                    place += 1
-                    self.end_request(<Completion?>completions[place - 1])
+                while self.handled < len(self.completions):
+                    self.handled += 1
+                    self.end_request(<Completion?>self.completions[self.handled - 1])
             except Exception as error:
-                logger.error("handling a request's completion failed", exc_info=error)
-                self.clean_up(completions[place - 1], error)
+                # No memory is needed from here to the end of the clause.
+                self.failure = error
+                self.failed = self.completions[self.handled - 1]
+        return 0
+
+    cdef int end_failed(self) except -1:
+        logger.error("handling a request's completion failed", exc_info=self.failure)
+        try:
+            self.clean_up(self.failed, self.failure)
+        except MemoryError:
+            raise  # the next turn tries again
+        except Exception:
+            logger.exception("cleaning up after a request failed")
+        self.failed = self.failure = None
         return 0
 
     def end_requests(self, list completions not None):
@@ -380,6 +439,8 @@ cdef class SenderCore:
         cdef Batch batch
         context = completion.request.context
         if type(context) is not ProduceRequest:
+            if isinstance(error, MemoryError):
+                context(completion)  # nobody would ask for the response again
             return 0
         request = <ProduceRequest>context
         if request.in_flight:

@@ -30,6 +30,7 @@ from kafkabuf.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     printable,
+    shown,
 )
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.metadata.snapshot import Cluster, Node
@@ -115,6 +116,10 @@ class Sender(SenderCore):
         try:
             while self.step():
                 pass
+        except BaseException as error:
+            self._accumulator.closed_because = _ended_by(error)
+            log.critical("%s", self._accumulator.closed_because)
+            raise
         finally:
             self._end()
 
@@ -180,9 +185,9 @@ class Sender(SenderCore):
             self._tell_failures()
         steps: list[Callable[[], object]] = [
             self._accumulator.close,
-            self._metadata.close,
+            lambda: self._metadata.close(self._accumulator.closed_because),
             self._end_transactions,  # before the batches fail with ClosedErrors: the transaction must not count these
-            self._accumulator.abort,
+            self._fail_rest,
             lambda: self.end_requests(self._client.close()),
             self._accumulator.release_scratch,
         ]
@@ -198,7 +203,11 @@ class Sender(SenderCore):
         if self._transactions is not None:
             if self._transactions.has_ongoing_transaction and not self._forced:
                 self._transactions.warn_of_open_transaction()
-            self._transactions.close(ClosedError("the producer was closed"))
+            self._transactions.close(ClosedError(self._accumulator.closed_because or "the producer was closed"))
+
+    def _fail_rest(self) -> None:
+        because = self._accumulator.closed_because
+        self._accumulator.abort(None if because is None else ClosedError(because))
 
     def close(self, *, force: bool = False, warned: bool = False) -> None:
         """Send the queued batches, or with `force` fail them. `run` returns after that.
@@ -403,12 +412,15 @@ class Sender(SenderCore):
                 continue
             try:
                 if sent:
-                    self._retry_or_fail(batch, NetworkError(f"it is unknown whether a broker has the batch: {error!r}"))
+                    unknown = f"it is unknown whether a broker has the batch: {shown(error)}"
+                    self._retry_or_fail(batch, NetworkError(unknown))
                 else:
                     self._accumulator.requeue(batch, self._clock.monotonic())
+            except MemoryError:
+                raise  # the next turn tries again
             except Exception as failure:
                 log.exception("%r cannot be retried; its records fail", batch)
-                self._accumulator.fail(batch, KafkaError(f"an error within the producer: {failure!r}"))
+                self._accumulator.fail(batch, KafkaError(f"an error within the producer: {shown(failure)}"))
 
     def _fail(
         self, batch: Batch, error: KafkaError, response: PartitionResponse | None = None, *, refused: bool = False
@@ -450,6 +462,11 @@ class Sender(SenderCore):
                 self._accumulator.forget_leaders(self._accumulator.topics[name])
             elif info.partitions:
                 self._accumulator.topic_queues(name, info.leaders, info.leader_epochs, info.topic_id)
+
+
+def _ended_by(error: BaseException) -> str:
+    """What the user's later calls say after the end of the Sender's thread."""
+    return f"the producer's thread was ended by {shown(error)}: create a new producer"
 
 
 def _errors_of_records(

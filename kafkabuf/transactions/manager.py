@@ -423,6 +423,8 @@ class TransactionManager:
                 self.queue.pop()
                 self.fail(error, request)
                 return 0.0
+            except MemoryError:
+                raise  # the request is still in the queue: the next turn tries again
             except Exception as error:  # the request can never be encoded: the thread that waits for it gets an error
                 self.queue.pop()
                 self.abort_with(InvalidRequestError(f"{request} cannot be written: {error}"), request)

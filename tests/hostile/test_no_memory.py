@@ -1,0 +1,37 @@
+"""The sweep of missing memory in short form. `python -m tests.hostile.no_memory` is the whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.hostile.no_memory import CASES, testcapi
+from tests.needs import ROOT
+
+NO_TESTCAPI = "this interpreter has no _testcapi.set_nomemory, which makes allocations fail"
+
+
+def test_every_call_lacks_memory_at_some_of_its_allocations_and_nothing_breaks() -> None:
+    if testcapi() is None:
+        pytest.skip(NO_TESTCAPI)
+    # In a process of its own: the sweep forks, and must be the only thread.
+    command = [sys.executable, "-m", "tests.hostile.no_memory", "--step", "13", "--failures", "1", "4"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr
+    assert "no memory: 0 faults" in done.stdout
+
+
+def test_sweep_finds_what_it_looks_for() -> None:
+    if testcapi() is None:
+        pytest.skip(NO_TESTCAPI)
+    command = [sys.executable, "-m", "tests.hostile.planted_no_memory"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr
+
+
+def test_sweep_has_each_call_of_a_user() -> None:
+    assert {"Send", "SendMany", "SendArrow", "Flush", "Close", "Result", "Metrics"} <= set(CASES)
+    assert {"Transaction", "Abort"} <= set(CASES)
+    assert {"Confluent", "KafkaPython", "Aiokafka", "Aio"} <= set(CASES)
