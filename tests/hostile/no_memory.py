@@ -14,7 +14,6 @@ with the next n.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import faulthandler
 import gc
 import os
@@ -32,9 +31,7 @@ from typing import IO, Any, ClassVar, Protocol, cast
 import pyarrow as pa
 
 from kafkabuf import KafkaProducer
-from kafkabuf.aio import AIOKafkaProducer
 from kafkabuf.append import _bulk_arrow, _bulk_many, report
-from kafkabuf.compat.aiokafka import AIOKafkaProducer as AiokafkaProducer
 from kafkabuf.compat.confluent import Producer as ConfluentProducer
 from kafkabuf.compat.kafka_python import KafkaProducer as KafkaPythonProducer
 from kafkabuf.errors import KafkaError
@@ -347,55 +344,6 @@ class KafkaPython(Case):
         self.peer.close(PATIENCE)
 
 
-class Aio(Case):
-    """There is no memory within the call alone: asyncio's loop is not made for that."""
-
-    def open(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.peer: Any = self.loop.run_until_complete(self.opened())
-
-    async def opened(self) -> Any:
-        producer = AIOKafkaProducer(bootstrap_servers=self.servers, linger_ms=0, **QUICK)
-        await producer.start()
-        return producer
-
-    def core(self) -> KafkaProducer[Any, Any]:
-        return cast("KafkaProducer[Any, Any]", self.peer._producer)
-
-    def check(self) -> None:
-        self.loop.run_until_complete(asyncio.wait_for(self.checked(), PATIENCE))
-        check_whole(self.core())
-
-    async def checked(self) -> None:
-        await (await self.peer.send(TOPIC, b"after"))
-        await self.peer.flush()
-
-    def call(self) -> None:
-        self.loop.run_until_complete(asyncio.wait_for(self.sent(), PATIENCE))
-
-    async def sent(self) -> None:
-        future: Any = None
-        with self.scarce():
-            future = await self.peer.send(TOPIC, b"value")
-        if future is not None:
-            with suppress(KafkaError):
-                await future
-
-    def close(self) -> None:
-        self.loop.run_until_complete(asyncio.wait_for(self.peer.stop(), PATIENCE))
-        self.loop.close()
-
-
-class Aiokafka(Aio):
-    async def opened(self) -> Any:
-        producer = AiokafkaProducer(bootstrap_servers=self.servers)
-        await producer.start()
-        return producer
-
-    def core(self) -> KafkaProducer[Any, Any]:
-        return cast("KafkaProducer[Any, Any]", self.peer._producer._producer)
-
-
 def print_nothing(metadata: object, error: object) -> None:
     """A callback."""
 
@@ -404,7 +352,7 @@ CASES: dict[str, type[Case]] = {
     case.__name__: case
     for case in (
         Send, SendAndWait, SendWithAll, SendCompressed, SendMany, SendManyAndWait, SendArrow, SendArrowAndWait, Flush,
-        Result, Metrics, Close, Transaction, Abort, Confluent, ConfluentFlush, KafkaPython, Aio, Aiokafka,
+        Result, Metrics, Close, Transaction, Abort, Confluent, ConfluentFlush, KafkaPython,
     )
 }  # fmt: skip
 
