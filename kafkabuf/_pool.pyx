@@ -16,6 +16,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_FORMAT, PyBuffer_FillInfo
 from cpython.number cimport PyNumber_Index
 from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 import os

@@ -353,7 +353,9 @@ cdef class ClientCore:
 
     cdef bint is_completed(self, InFlight entry) noexcept:
         cdef Py_ssize_t count = len(self._completions)
-        return entry.deliver is None and count > 0 and (<Completion>self._completions[count - 1]).request is entry.request
+        if entry.deliver is not None or count == 0:
+            return False
+        return (<Completion>self._completions[count - 1]).request is entry.request
 
     def _on_decoded(self, node, InFlight entry, bytes frame, entity):
         """Complete a request whose response another thread has decoded, as on_frame does at its end."""

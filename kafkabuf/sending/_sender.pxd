@@ -60,8 +60,8 @@ cdef class SenderCore:
     cdef ProduceRequest spare_request   # for the next batches: made before they leave their queues
     cdef object unsent_node, unsent_error
     cdef bint looks_again               # batches went back to their queues in this turn, after `wait` was computed
-    # What the last poll has brought, and how many of these the Sender has handled. Where memory was short, the next turn
-    # goes on with the completion that `failed` with `failure`.
+    # What the last poll has brought, and how many of these the Sender has handled. Where memory was short, the next
+    # turn goes on with the completion that `failed` with `failure`.
     cdef list completions
     cdef Py_ssize_t handled
     cdef object failed, failure         # None: there is no such completion
