@@ -100,24 +100,22 @@ def test_a_time_out_without_any_answer_names_the_check() -> None:
             producer.send("t", b"v")
 
 
-def test_a_port_that_never_answers_is_warned_of_within_five_seconds_and_once() -> None:
+def test_a_port_that_never_answers_is_warned_of_within_five_seconds() -> None:
     """A program that has not set up logging reads the warning on stderr, before any time-out."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         script = f"""
 import kafkabuf, kafkabuf.network.client as client
 client.SILENCE = 0.2  # of real time, in this process
-try:
-    kafkabuf.KafkaProducer(bootstrap_servers="{address}", max_block_ms=3000).send("t", b"v")
-except kafkabuf.errors.TimeoutError:
-    pass
+kafkabuf.KafkaProducer(bootstrap_servers="{address}").send("t", b"v")
 """
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    warnings = [line for line in done.stderr.splitlines() if "has not answered" in line]
-    assert len(warnings) == 1
-    assert f"bootstrap server {address}" in warnings[0]
-    assert "security.protocol=PLAINTEXT" in warnings[0]
+        # The process waits for a minute; the test ends it with the first line that it writes.
+        with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            process.kill()
+    assert f"bootstrap server {address} has not answered" in line
+    assert "security.protocol=PLAINTEXT" in line
     assert client.SILENCE < 5
 
 
