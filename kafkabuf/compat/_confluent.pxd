@@ -41,9 +41,10 @@ cdef class ProduceCore:
     # have no message: buffer.memory bounds them.
     cdef kb_lock guard
     cdef readonly int64_t held
-    # Messages with an outcome, in order, each with its callback behind it. Those before `next_report` are served.
+    # Messages with an outcome, in order, each with its callback behind it. Those before `next_report` are served; from
+    # `end_report` on the list has room for the reports of all other records that are held.
     cdef list reports
-    cdef Py_ssize_t next_report
+    cdef Py_ssize_t next_report, end_report
     cdef double ended_at            # seconds since the epoch, when the records of `ended_batch` had their outcome
     cdef Batch ended_batch
     cdef dict lines                 # by topic that is not known yet, its Messages in order

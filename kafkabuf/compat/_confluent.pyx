@@ -247,7 +247,7 @@ cdef class ProduceCore:
         cdef list reports = []
         forgotten = self.reports, self.lines, self.waiters
         break_lock(&self.guard)
-        self.held = self.next_report = 0
+        self.held = self.next_report = self.end_report = 0
         self.reports, self.lines, self.waiters = reports, {}, []
         return forgotten
 
@@ -330,11 +330,17 @@ cdef class ProduceCore:
         return 0
 
     cdef int hold(self) except -1:
+        cdef bint full
         enter_lock(&self.guard)
-        cdef bint full = self.held >= self.max_messages
-        if not full:
-            self.held += 1
-        leave_lock(&self.guard)
+        try:
+            full = self.held >= self.max_messages
+            if not full:
+                # Room for the report of each record that is held: there may be no memory when the record ends.
+                while len(self.reports) - self.next_report < 2 * (self.held + 1):
+                    self.reports.append(None)
+                self.held += 1
+        finally:
+            leave_lock(&self.guard)
         if full:
             raise BufferError(f"Local: Queue full: {self.held} messages wait for their delivery report, as many as "
                               "queue.buffering.max.messages allows: call poll()")
@@ -373,8 +379,9 @@ cdef class ProduceCore:
             self.let_go()
             return 0
         enter_lock(&self.guard)
-        self.reports.append(message)
-        self.reports.append(on_delivery)
+        self.reports[self.end_report] = message
+        self.reports[self.end_report + 1] = on_delivery
+        self.end_report += 2
         leave_lock(&self.guard)
         while self.waiters and (waiter := self.next_waiter()) is not None:
             waiter.release()
@@ -394,7 +401,7 @@ cdef class ProduceCore:
         """
         cdef double seconds = -1 if timeout is None else timeout
         self.check_open()
-        if self.watches_errors or self.lines or (seconds != 0 and self.next_report == len(self.reports)):
+        if self.watches_errors or self.lines or (seconds != 0 and self.next_report == self.end_report):
             return self._poll(seconds)
         return self._serve()
 
@@ -410,7 +417,7 @@ cdef class ProduceCore:
         cdef Message message = None
         cdef object on_delivery = None
         enter_lock(&self.guard)
-        if self.next_report < len(self.reports):
+        if self.next_report < self.end_report:
             # The locals hold the references: the last one goes after the lock, for its __del__ may call poll().
             message = <Message>self.reports[self.next_report]
             on_delivery = self.reports[self.next_report + 1]
@@ -425,14 +432,17 @@ cdef class ProduceCore:
         self.reports[self.next_report] = self.reports[self.next_report + 1] = None
         self.next_report += 2
         self.held -= 1
-        if self.next_report == len(self.reports) or self.next_report >= MOST_SERVED:
+        if self.next_report == self.end_report:
+            self.next_report = self.end_report = 0
+        elif self.next_report >= MOST_SERVED:
             set_slice(self.reports, 0, self.next_report, NULL)
+            self.end_report -= self.next_report
             self.next_report = 0
 
     def _due(self):
         """The number of records that have an outcome which poll() has not reported."""
         enter_lock(&self.guard)
-        cdef Py_ssize_t due = (len(self.reports) - self.next_report) // 2
+        cdef Py_ssize_t due = (self.end_report - self.next_report) // 2
         leave_lock(&self.guard)
         return due
 
@@ -440,7 +450,7 @@ cdef class ProduceCore:
         """Have `waiter.release()` called at the next report. False if there is a report now."""
         enter_lock(&self.guard)
         try:
-            if self.next_report < len(self.reports):
+            if self.next_report < self.end_report:
                 return False
             self.waiters.append(waiter)
             return True

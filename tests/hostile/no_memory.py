@@ -59,7 +59,7 @@ class Testcapi(Protocol):
     def remove_mem_hooks(self) -> None: ...
 
 
-def testcapi() -> Testcapi | None:
+def memory_hooks() -> Testcapi | None:
     """CPython's module that makes allocations fail. None: this interpreter was built without it."""
     try:
         import _testcapi  # type: ignore[import-not-found]
@@ -78,7 +78,7 @@ class Case:
     settings: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, servers: str, failures: int) -> None:
-        module = testcapi()
+        module = memory_hooks()
         assert module is not None
         self._module = module
         self.servers, self.failures, self.first = servers, failures, 0
@@ -461,7 +461,7 @@ def main() -> int:
     parser.add_argument("--step", type=int, default=1, help="between one n and the next (default %(default)s)")
     parser.add_argument("--calls", nargs="+", choices=CASES, default=list(CASES), help="the cases (default all)")
     arguments = parser.parse_args()
-    if testcapi() is None:
+    if memory_hooks() is None:
         print("no memory: NOT RUN: this interpreter has no _testcapi.set_nomemory, which makes allocations fail")
         return 2
     faults = sweep(arguments.calls, arguments.most, arguments.failures, step=arguments.step)

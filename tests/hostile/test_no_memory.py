@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from tests.hostile.no_memory import CASES, testcapi
+from tests.hostile.no_memory import CASES, memory_hooks
 from tests.needs import ROOT
 
 NO_TESTCAPI = "this interpreter has no _testcapi.set_nomemory, which makes allocations fail"
 
 
 def test_every_call_lacks_memory_at_some_of_its_allocations_and_nothing_breaks() -> None:
-    if testcapi() is None:
+    if memory_hooks() is None:
         pytest.skip(NO_TESTCAPI)
     # In a process of its own: the sweep forks, and must be the only thread.
     command = [sys.executable, "-m", "tests.hostile.no_memory", "--step", "13", "--failures", "1", "4"]
@@ -24,7 +24,7 @@ def test_every_call_lacks_memory_at_some_of_its_allocations_and_nothing_breaks()
 
 
 def test_sweep_finds_what_it_looks_for() -> None:
-    if testcapi() is None:
+    if memory_hooks() is None:
         pytest.skip(NO_TESTCAPI)
     command = [sys.executable, "-m", "tests.hostile.planted_no_memory"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
