@@ -48,6 +48,7 @@ cdef class DrainCore(AccumulatorCore):
     cdef int leaders                        # nodes that led a queue when shares were last counted; at least 1
     cdef int64_t turns                      # calls of find_ready that counted shares
     cdef int64_t open_drained               # bytes that OpenShare.in_flight has to count for the newest drain
+    cdef list returning                     # batches of a drain that failed, which go back to their queues; None: none
 
     # `ready`, `drain` and `time_to_expiry` for Cython callers: in each call a cpdef method would check whether a
     # Python subclass overrides it.
@@ -56,6 +57,7 @@ cdef class DrainCore(AccumulatorCore):
     # hundred. A leader without a Room gets all queues.
     cdef Ready find_ready(self, double now, dict rooms)
     cdef list drain_from(self, list queues, double now, bint full)
+    cdef int put_back_all(self) except -1
     cdef double until_expiry(self, double now) except? -1
     # Take the oldest batch out of its queue; then close, compress and number it.
     cdef Batch take(self, PartitionQueue queue)

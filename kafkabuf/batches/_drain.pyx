@@ -87,6 +87,8 @@ cdef class DrainCore(AccumulatorCore):
         cdef int64_t most_open = self.pool.total // 2 // self.leaders if shares else 0
         cdef double wait
         cdef int leader = -1, leaders = 0
+        if self.returning is not None:
+            self.put_back_all()
         self.turns += shares
         for queue in self.active_queues():  # a copy: send() adds queues while this loop runs
             if queue.leader < 0:
@@ -203,6 +205,8 @@ cdef class DrainCore(AccumulatorCore):
         cdef int64_t size = 0, cost, most
         self.open_drained = 0
         cdef bint exhausted = self.pool.exhausted(), scarce = not self.pool.plenty(), empty
+        if self.returning is not None:
+            self.put_back_all()
         try:
             for queue in queues:
                 if self.time_until_sendable(queue, now, exhausted) > 0:
@@ -234,10 +238,25 @@ cdef class DrainCore(AccumulatorCore):
                 self.make_ready(queue, batch)
                 size += cost
         except BaseException:
-            for batch in batches:
-                self.put_back(self.queue_for(batch), batch)
+            self.returning = batches
+            self.put_back_all()
             raise
         return batches
+
+    cdef int put_back_all(self) except -1:
+        """Queue the batches of a drain that failed. Those for which there is no memory stay in `returning`."""
+        cdef PartitionQueue queue
+        cdef Batch batch
+        while self.returning:
+            batch = <Batch>self.returning[len(self.returning) - 1]
+            queue = self.queue_for(batch)
+            if batch in queue.batches:  # the call before this one found no memory for `active`
+                self.active[queue] = None
+            else:
+                self.put_back(queue, batch)
+            self.returning.pop()
+        self.returning = None
+        return 0
 
     def drain_one(self, PartitionQueue queue not None):
         """Take, close and number the oldest batch. None if the queue is empty or a bulk append writes to the batch."""
