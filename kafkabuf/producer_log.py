@@ -92,7 +92,9 @@ class ProducerLog:
         self, level: int, text: str, arguments: tuple[object, ...], exc_info: bool | BaseException = False
     ) -> None:
         try:
-            self._logger.log(level, text, *arguments, exc_info=exc_info, stacklevel=3)  # 3: the caller of our caller
+            self._logger.log(
+                level, text, *arguments, exc_info=exc_info or None, stacklevel=3
+            )  # 3: the caller of our caller
         except KeyboardInterrupt:
             raise  # the user's, in the main thread
         except BaseException as error:  # even SystemExit

@@ -9,7 +9,10 @@ hypothesis and pytest do, break each other: python/cpython #106905.)
 from __future__ import annotations
 
 import builtins
+import datetime
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
@@ -19,9 +22,22 @@ _ASKS = "kio.static._phantom"
 
 
 def load_early() -> None:
-    if "hypothesis" not in sys.modules and _ASKS not in sys.modules:
-        _load_without_hypothesis()
-    load_schemas()
+    with _real_datetime():
+        if "hypothesis" not in sys.modules and _ASKS not in sys.modules:
+            _load_without_hypothesis()
+        load_schemas()
+
+
+@contextmanager
+def _real_datetime() -> Iterator[None]:
+    """kio has a subclass of datetime, which cannot be made of the class that freezegun puts in its place."""
+    found = datetime.datetime
+    real = next(base for base in found.__mro__ if type(base) is type)
+    datetime.datetime = real  # type: ignore[assignment, misc]
+    try:
+        yield
+    finally:
+        datetime.datetime = found  # type: ignore[misc]
 
 
 def _load_without_hypothesis() -> None:

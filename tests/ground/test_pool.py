@@ -9,7 +9,6 @@ import copy
 import ctypes
 import mmap
 import pickle
-import threading
 
 import numpy
 import pytest
@@ -187,7 +186,7 @@ def test_memory_error_leaves_the_pool_whole(monkeypatch: pytest.MonkeyPatch) -> 
     pool = make_pool(2)
     held = pool.allocate(1, 0)
     with monkeypatch.context() as patch:
-        patch.setattr(threading, "Lock", lambda: refuse(0))
+        patch.setattr(_pool, "new_waiter", lambda: refuse(0))
         with pytest.raises(MemoryError):
             pool.allocate(2 * SLAB, None)
     held.release()

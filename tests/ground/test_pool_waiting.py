@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kafkabuf import _pool
 from kafkabuf._pool import BufferPool, Slab
 from kafkabuf.clock import Lockable, ManualClock, SystemClock
 from kafkabuf.errors import BufferExhaustedError, ClosedError
+from kafkabuf.threads import new_waiter
 from tests.ground.pool_support import (
     PATIENCE,
     SLAB,
@@ -245,10 +247,9 @@ def test_wait_time_is_recorded() -> None:
 
 def test_wait_does_not_leak_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[object]] = []
-    new_lock = threading.Lock
 
     def record() -> object:
-        lock = new_lock()
+        lock = new_waiter()
         made.append(weakref.ref(lock))
         return lock
 
@@ -256,7 +257,7 @@ def test_wait_does_not_leak_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make_pool(1, ScriptedClock((0.5, lambda: held.pop().release()), (0.5, lambda: pool.close())))
     held.append(pool.allocate(1, 0))
     with monkeypatch.context() as patch:
-        patch.setattr(threading, "Lock", record)
+        patch.setattr(_pool, "new_waiter", record)
         served = pool.allocate(1, 0.7)
         with pytest.raises(BufferExhaustedError):
             pool.allocate(1, 0.2)
