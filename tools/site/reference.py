@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from kafkabuf.hints import Hint
 from tools.site import links
 
 # The modules whose names users import. Those of `compat` are whole modules of other clients' names.
@@ -39,6 +40,7 @@ NOT_FOR_USERS = frozenset(
         "kafkabuf.errors.error_for_code",
         "kafkabuf.errors.host_port",
         "kafkabuf.errors.printable",
+        "kafkabuf.errors.shown",
         "kafkabuf.serialization.serialize_with",
         "kafkabuf.producer.KafkaProducer.prepare",
         "kafkabuf.spark.DefaultSource",
@@ -87,7 +89,11 @@ def documented_methods(value: type) -> list[str]:
     """The public methods and properties with a docstring that the class has from our code."""
     ours = [base for base in reversed(value.__mro__) if base.__module__.startswith("kafkabuf")]
     found = {name: member for base in ours for name, member in vars(base).items() if name[0] != "_"}
-    return sorted(name for name, member in found.items() if inspect.isroutine(member) and member.__doc__)
+    return sorted(
+        name
+        for name, member in found.items()
+        if inspect.isroutine(member) and member.__doc__ and not isinstance(member, Hint)
+    )
 
 
 if __name__ == "__main__":
