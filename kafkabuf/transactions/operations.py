@@ -72,19 +72,30 @@ class Operations:
 
     def _start(self, result: Result, start: Callable[[Result], None]) -> Result:
         """Under the lock. After an exception (Ctrl-C) the operation goes on, or is undone if it has no request."""
-        before = self._manager.state
+        result.before = self._manager.state
         self.waited_for = result
         try:
             start(result)
         except BaseException as error:
-            if not self._manager.has_request_for(result):
-                self.waited_for = None
-                self._manager.undo(before, error)
+            result.interruption = error
+            self._undo_if_interrupted()
             raise
         return result
 
+    def _undo_if_interrupted(self) -> None:
+        """Under the lock. Without memory this raises MemoryError and changes nothing: the next call begins with it."""
+        result = self.waited_for
+        if result is None or result.interruption is None:
+            return
+        assert result.before is not None
+        if not self._manager.has_request_for(result):
+            self._manager.undo(result.before, result.interruption)
+            self.waited_for = None
+        result.interruption = None
+
     def refuse_while_another_is_waited_for(self, operation: str, arguments: object = None) -> None:
         """Under the lock."""
+        self._undo_if_interrupted()
         earlier = self.waited_for
         if earlier is None or (earlier.operation, earlier.arguments) == (operation, arguments):
             return

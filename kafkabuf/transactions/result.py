@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
 from kafkabuf.threads import RLock, Waiter, new_waiter
+from kafkabuf.transactions.states import State
 
 
 class Result:
@@ -15,6 +16,9 @@ class Result:
         self.arguments = arguments
         self.error: KafkaError | None = None
         self.done = False
+        # The state in which the operation began, and the exception that interrupted its beginning, until it is undone.
+        self.before: State | None = None
+        self.interruption: BaseException | None = None
         self._lock = RLock()  # reentrant: a signal handler may wait for the same outcome
         self._waiters: list[Waiter] = []
 
