@@ -305,8 +305,9 @@ class TransactionManager:
     def _make(self, move: Move) -> None:
         assert self.state in move.sources, f"{move} does not start from {self.state}"
         log.debug("transactional id %s: %s", self.transactional_id, move.target.value)
+        refusal = None if move.target is State.IN_TRANSACTION else self.refusal  # may need memory: before the change
         self.state = move.target
-        self._accumulator.refusal = None if self.state is State.IN_TRANSACTION else self.refusal
+        self._accumulator.refusal = refusal
 
     # ---- thread: Sender; questions -----------------------------------------------------------------------------------
 
@@ -436,8 +437,12 @@ class TransactionManager:
             if self._terminate_if_failed(request):
                 self.queue.pop()
             elif isinstance(request, EndTxn) and not self._started and not has_incomplete:
-                self.queue.pop()
-                self.on_ended(request)
+                entry = self.queue.take_first()
+                try:
+                    self.on_ended(request)
+                except MemoryError:
+                    self.queue.put_back(entry)
+                    raise
             elif request.priority is Priority.END_TXN and has_incomplete:
                 return None
             elif request.coordinator is not None and self.queue.lacks_coordinator(request):
@@ -512,6 +517,7 @@ class TransactionManager:
         self._close_transaction(request.result)
 
     def _close_transaction(self, result: Result) -> None:
+        """Each step may be repeated: a call that finds no memory is made again."""
         self._accumulator.flushes.discard(self)
         self.partitions.clear()
         self._to_add.clear()
@@ -520,11 +526,13 @@ class TransactionManager:
         self._error = None
         # A late request of a transaction of version 1 must not join one of version 2: so the producer gets a new epoch.
         if self._must_bump_epoch or not self.producer_state.has_producer_id or (self.next_is_v2 and not self.is_v2):
-            self._must_bump_epoch = False
-            self._make(Move.END_AND_BUMP_EPOCH)
+            if self.state is not Move.END_AND_BUMP_EPOCH.target:
+                self._make(Move.END_AND_BUMP_EPOCH)
             self.queue.push(InitProducerId(self, result, bump=self.producer_state.has_producer_id))
+            self._must_bump_epoch = False
         else:
-            self._make(Move.END)
+            if self.state is not Move.END.target:
+                self._make(Move.END)
             result.end()
 
     def abort_with(self, error: KafkaError, request: TransactionalRequest | None = None, *, bump: bool = False) -> None:

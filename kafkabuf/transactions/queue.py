@@ -99,6 +99,14 @@ class RequestQueue:
     def pop(self) -> None:
         heapq.heappop(self._heap)
 
+    def take_first(self) -> tuple[int, int, TransactionalRequest]:
+        """Take the first request out, in a form that `put_back` takes."""
+        return heapq.heappop(self._heap)
+
+    def put_back(self, entry: tuple[int, int, TransactionalRequest]) -> None:
+        """Undo `take_first`. This needs no memory: the heap has just had room for the entry."""
+        heapq.heappush(self._heap, entry)
+
     def clear(self) -> None:
         self._heap.clear()
 
