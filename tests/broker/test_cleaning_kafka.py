@@ -66,6 +66,17 @@ def fetch_all(server: RealKafka, end: int) -> bytes:
     return batches
 
 
+def wait_for_markers(server: RealKafka) -> int:
+    """Kafka writes the control record of a transaction after its end was answered. Returns the end of the log."""
+    deadline = time.monotonic() + 30
+    with RawClient(server.bootstrap_servers) as client:
+        while True:
+            answer = client.fetch("t", 0, version=11)
+            if answer.last_stable_offset == answer.high_watermark:
+                return int(answer.high_watermark)
+            assert time.monotonic() < deadline, "a transaction stays open"
+
+
 def wait_for_cleaning(server: RealKafka) -> int:
     """Returns the offset up to which Kafka has cleaned the log."""
     deadline = time.monotonic() + 30
@@ -96,8 +107,7 @@ def test_cleaned_log_is_that_of_kafka(kafka: RealKafka) -> None:
     configs = {"segment.ms": str(SEGMENT_MS), "cleanup.policy": "delete", "retention.ms": "-1"}
     kafka.create_topic("t", config=configs)
     produce(kafka)
-    with RawClient(kafka.bootstrap_servers) as client:
-        end = client.fetch("t", 0, version=11).high_watermark
+    end = wait_for_markers(kafka)
     before = fetch_all(kafka, end)
     entries = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "86400000"}
     changes = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in entries.items()]
