@@ -75,7 +75,7 @@ def test_gevent_worker_of_gunicorn_sends_with_a_producer_of_before_the_fork(clus
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     command = [sys.executable, "-m", "gunicorn", "--worker-class", "gevent", "--workers", "2", "--preload"]
-    command += ["--bind", f"127.0.0.1:{port}", "--timeout", "100", "--graceful-timeout", "100"]
+    command += ["--bind", f"127.0.0.1:{port}", "--timeout", "100", "--graceful-timeout", "10"]
     environment = {**os.environ, "SERVERS": cluster.bootstrap_servers}
     server = subprocess.Popen([*command, "greenlets_server:app"], cwd=HERE, env=environment, stderr=subprocess.PIPE)
     offsets: list[str] = []
