@@ -19,7 +19,18 @@ def test_every_call_lacks_memory_at_some_of_its_allocations_and_nothing_breaks()
     if memory_hooks() is None:
         pytest.skip(NO_TESTCAPI)
     # In a process of its own: the sweep forks, and must be the only thread.
-    command = [sys.executable, "-m", "tests.hostile.no_memory", "--step", "13", "--failures", "1", "4", "--calls", *SHORT]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.hostile.no_memory",
+        "--step",
+        "13",
+        "--failures",
+        "1",
+        "4",
+        "--calls",
+        *SHORT,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr
     assert "no memory: 0 faults" in done.stdout
