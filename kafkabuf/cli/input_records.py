@@ -245,14 +245,35 @@ def as_bytes(value: object) -> bytes | None:
 
 
 def as_headers(value: object) -> list[tuple[str, bytes | None]] | None:
-    """An object of names and values; null: no headers."""
+    """An object of names and values, or an array of such pairs; null: no headers."""
     if value is None:
         return None
-    if not isinstance(value, dict):
-        raise ValueError(f"the headers must be an object, found {_kind(value)}")
-    if not all(map(_is_utf8, value)):
+    if isinstance(value, list):
+        pairs = [_pair(each) for each in value]
+    elif isinstance(value, dict):
+        pairs = [(name, as_bytes(each)) for name, each in value.items()]
+    else:
+        raise ValueError(f"the headers must be an object or an array of pairs, found {_kind(value)}")
+    if not all(_is_utf8(name) for name, _ in pairs):
         raise ValueError("the name of a header is not UTF-8")
-    return [(name, as_bytes(each)) for name, each in value.items()]
+    return pairs
+
+
+def _pair(pair: object) -> tuple[str, bytes | None]:
+    """A header as `kafkabuf consume -f json` prints it: bytes that are not UTF-8 are an object with their digits."""
+    if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+        raise ValueError("each item of an array of headers must be an array of a name and a value")
+    name, value = pair
+    if isinstance(value, dict) and value.keys() == {"hex"}:
+        return name, _digits(value["hex"])
+    return name, as_bytes(value)
+
+
+def _digits(text: object) -> bytes:
+    try:
+        return bytes.fromhex(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError(f"the bytes of a header must be text of hexadecimal digits, found {text!r}") from None
 
 
 def _is_utf8(name: str) -> bool:

@@ -416,3 +416,23 @@ def test_records_of_real_kafka_are_printed(kafka_4: RealKafka) -> None:
         kafka_4.bootstrap_servers, topic, "--from-beginning", "-e", "--isolation-level", "read_uncommitted"
     )
     assert len(everything.stdout_bytes.split()) == 400
+
+
+def test_what_json_prints_can_be_sent_again(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    servers = cluster.bootstrap_servers
+    twice = [("h", b"\xff\x00"), ("n", None), ("h", b""), ("j", b'{"hex":1}')]
+    with KafkaProducer(bootstrap_servers=servers) as producer:
+        producer.send(
+            topic, b'{"a":1}\nx', key=b'{"k:1":2}', headers=twice, partition=0, timestamp_ms=1_700_000_000_000
+        )
+        producer.send(topic, None, key="ä".encode(), partition=0)
+        producer.send(topic, b"", partition=0)
+    path = tmp_path / "printed.jsonl"
+    path.write_bytes(consume(servers, topic, "--from-beginning", "-e", "-f", "json").stdout_bytes)
+    columns = ("--key", "key", "--value", "value", "--headers", "headers", "--timestamp", "timestamp")
+    copy = f"{topic}-copy"
+    result = CliRunner().invoke(main, ["produce", copy, str(path), *columns, "-b", servers])
+    assert result.exit_code == 0, result.stderr
+    found = [(r.key, r.value, r.headers, r.timestamp) for r in cluster.messages(copy)]
+    assert found == [(r.key, r.value, r.headers, r.timestamp) for r in cluster.messages(topic)]
+    assert found[0][2] == twice

@@ -177,6 +177,26 @@ def test_columns_become_key_headers_timestamp_and_partition(
         assert record.headers == [("a", "ä".encode()), ("b", None)]
 
 
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        (5, "an object or an array of pairs, found a number"),
+        (["a"], "an array of a name and a value"),
+        ([["a"]], "an array of a name and a value"),
+        ([[None, "v"]], "an array of a name and a value"),
+        ([["a", {"hex": "0"}]], "hexadecimal digits, found '0'"),
+        ([["a", {"hex": 1}]], "hexadecimal digits, found 1"),
+    ],
+)
+def test_headers_that_are_no_pairs_are_refused(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, headers: Any, reason: str
+) -> None:
+    result = produce(cluster, topic, written(tmp_path / "in.jsonl", jsonl({"h": headers})), "--headers", "h")
+    assert result.exit_code == 1
+    assert "line 1" in result.stderr
+    assert reason in result.stderr
+
+
 def test_json_value_lacks_the_columns_of_other_parts(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
     path = written(tmp_path / "in.jsonl", jsonl({"id": "a", "n": 1, "t": "ä"}, {"id": None, "n": 1.5, "t": None}))
     assert produce(cluster, topic, path, "--key", "id", "--value-format", "json").exit_code == 0
