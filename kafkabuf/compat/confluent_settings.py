@@ -23,7 +23,6 @@ _SAME = {
     "client.id": "client_id",
     "acks": "acks",
     "request.required.acks": "acks",
-    "enable.idempotence": "enable_idempotence",
     "retries": "retries",
     "message.send.max.retries": "retries",
     "retry.backoff.ms": "retry_backoff_ms",
@@ -36,14 +35,12 @@ _SAME = {
     "transactional.id": "transactional_id",
     "transaction.timeout.ms": "transaction_timeout_ms",
     "message.max.bytes": "max_request_size",
-    "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
     "reconnect.backoff.ms": "reconnect_backoff_ms",
     "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
     "socket.connection.setup.timeout.ms": "socket_connection_setup_timeout_ms",
     "client.dns.lookup": "client_dns_lookup",
     "metadata.recovery.strategy": "metadata_recovery_strategy",
     "metadata.recovery.rebootstrap.trigger.ms": "metadata_recovery_rebootstrap_trigger_ms",
-    "enable.metrics.push": "enable_metrics_push",
     "security.protocol": "security_protocol",
     "ssl.ca.location": "ssl_truststore_location",
     "ssl.ca.pem": "ssl_truststore_certificates",
@@ -73,10 +70,15 @@ _SAME = {
     "sasl.oauthbearer.assertion.claim.aud": "sasl_oauthbearer_assertion_claim_aud",
     "sasl.oauthbearer.assertion.claim.exp.seconds": "sasl_oauthbearer_assertion_claim_exp_seconds",
     "sasl.oauthbearer.assertion.claim.iss": "sasl_oauthbearer_assertion_claim_iss",
-    "sasl.oauthbearer.assertion.claim.jti.include": "sasl_oauthbearer_assertion_claim_jti_include",
     "sasl.oauthbearer.assertion.claim.nbf.seconds": "sasl_oauthbearer_assertion_claim_nbf_seconds",
     "sasl.oauthbearer.assertion.claim.sub": "sasl_oauthbearer_assertion_claim_sub",
     "sasl.oauthbearer.assertion.jwt.template.file": "sasl_oauthbearer_assertion_template_file",
+}
+# The same for flags, which librdkafka reads from more words than Java does.
+_FLAGS = {
+    "enable.idempotence": "enable_idempotence",
+    "enable.metrics.push": "enable_metrics_push",
+    "sasl.oauthbearer.assertion.claim.jti.include": "sasl_oauthbearer_assertion_claim_jti_include",
 }
 _GRANT = "sasl.oauthbearer.grant.type"
 # librdkafka's grant types, and Java's classes for them.
@@ -94,24 +96,30 @@ _KERBEROS = (None, "GSSAPI", "gssapi")  # librdkafka's default too
 _NO_EFFECT = frozenset(
     "api.version.fallback.ms api.version.request api.version.request.timeout.ms batch.num.messages "
     "broker.address.ttl broker.version.fallback builtin.features client.software.name client.software.version debug "
-    "enable.random.seed enable.sasl.oauthbearer.unsecure.jwt internal.termination.signal "
+    "enable.random.seed enable.sasl.oauthbearer.unsecure.jwt enable.sparse.connections internal.termination.signal "
     "log.connection.close log.queue log.thread.name log_level "
-    "message.copy.max.bytes metadata.max.age.ms queue.buffering.backpressure.threshold receive.message.max.bytes "
-    "request.timeout.ms sasl.kerberos.kinit.cmd "
-    "sasl.oauthbearer.method socket.keepalive.enable socket.max.fails socket.nagle.disable "
+    "message.copy.max.bytes metadata.max.age.ms metadata.request.timeout.ms produce.offset.report "
+    "queue.buffering.backpressure.threshold receive.message.max.bytes reconnect.backoff.jitter.ms "
+    "request.timeout.ms sasl.kerberos.kinit.cmd sasl.oauthbearer.method sasl.oauthbearer.sub.claim.name "
+    "socket.blocking.max.ms socket.keepalive.enable socket.max.fails socket.nagle.disable "
     "sticky.partitioning.linger.ms topic.blacklist topic.metadata.refresh.fast.cnt "
     "topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse".split()
 )
 # Settings of consumers: librdkafka's producer accepts them, and warns.
 _CONSUMERS = frozenset(
-    "auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs client.rack consume.callback.max.messages "
+    "allow.auto.create.topics auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs client.rack "
+    "consume.callback.max.messages "
     "consume_cb coordinator.query.interval.ms enable.auto.commit enable.auto.offset.store enable.partition.eof "
     "fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms "
     "fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type group.remote.assignor "
-    "heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms offset.store.method "
+    "heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms max.poll.records "
+    "offset.store.method "
     "offset.store.path offset.store.sync.interval.ms offset_commit_cb partition.assignment.strategy "
-    "queued.max.messages.kbytes queued.min.messages rebalance_cb session.timeout.ms".split()
+    "queued.max.messages.kbytes queued.min.messages rebalance_cb session.timeout.ms "
+    "share.acknowledgement.mode".split()
 )
+_OPENSSL = "kafkabuf uses the OpenSSL of Python's ssl module, with its defaults"
+_ENDPOINT = "kafkabuf trusts the system's CAs at the token endpoint: add the CA there, or get the token in oauth_cb"
 _IGNORED = "Configuration property {} is a consumer property and will be ignored by this producer instance"
 # A value that changes something, and why kafkabuf refuses it.
 _REFUSED = {
@@ -119,6 +127,8 @@ _REFUSED = {
     "enable.ssl.certificate.verification": (True, "kafkabuf always checks the broker's certificate: trust its CA with "
                                             "ssl.ca.location"),
     "enable.gapless.guarantee": (False, "kafkabuf has no such guarantee"),
+    "https.ca.location": ("", _ENDPOINT),
+    "https.ca.pem": ("", _ENDPOINT),
     "plugin.library.paths": ("", "kafkabuf loads no plugins of librdkafka"),
     "sasl.oauthbearer.assertion.private.key.pem": ("", "kafkabuf reads the key from a file: name it with "
                                                    "sasl.oauthbearer.assertion.private.key.file"),
@@ -126,9 +136,26 @@ _REFUSED = {
                                     "returns"),
     "sasl.oauthbearer.metadata.authentication.type": ("none", "kafkabuf asks no metadata service of a cloud: give "
                                                       "oauth_cb"),
+    "ssl.ca.certificate.stores": ("Root", "they are a store of Windows: trust a CA with ssl.ca.location"),
     "ssl.crl.location": ("", "kafkabuf reads no revocation lists"),
+    "ssl.curves.list": ("", _OPENSSL),
+    "ssl.engine.id": ("", _OPENSSL),
+    "ssl.engine.location": ("", _OPENSSL),
+    "ssl.providers": ("", _OPENSSL),
+    "ssl.sigalgs.list": ("", _OPENSSL),
+    "test.mock.broker.rtt": ("0", "kafkabuf.broker.EmbeddedCluster is a cluster for tests"),
+    "test.mock.num.brokers": ("0", "kafkabuf.broker.EmbeddedCluster is a cluster for tests"),
     "queuing.strategy": ("fifo", "kafkabuf sends records in their order"),
 }  # fmt: skip
+# Names that librdkafka does not take from a Python program, and what has their meaning there.
+_INSTEAD = {
+    "dr_msg_cb": "on_delivery",
+    "oauthbearer_token_refresh_cb": "oauth_cb",
+    "partitioner_cb": "partitioner, or an argument of produce()",
+    "sasl.jaas.config": "sasl.username and sasl.password",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.truststore.location": "ssl.ca.location, a PEM file",
+}
 # The peer's error for a value that is not callable.
 _CALLBACKS: dict[str, type[Exception]] = {
     "on_delivery": ConfigError,
@@ -210,10 +237,16 @@ def _own_settings(rest: dict[str, Any]) -> dict[str, Any]:
     own["partitioner_class"] = _partitioner(rest.pop("partitioner", DEFAULT_PARTITIONER), own)
     own["buffer_memory"] = _memory(_number("", rest.pop("queue.buffering.max.kbytes", 1_048_576)) * 1024)
     own |= {new: rest.pop(name) for name, new in _SAME.items() if name in rest}
+    own |= {new: _strict_flag(name, rest.pop(name)) for name, new in _FLAGS.items() if name in rest}
+    if own.get("transactional_id") == "":  # as an empty variable of the environment gives it
+        del own["transactional_id"]
     own |= {new: file_text(name, rest.pop(name)) for name, new in _FILES.items() if name in rest}
     own |= {new: _number(name, rest.pop(name)) or -1 for name, new in _BUFFERS.items() if name in rest}
     if "connections.max.idle.ms" in rest:
         own["connections_max_idle_ms"] = _number("", rest.pop("connections.max.idle.ms")) or -1
+    if "topic.metadata.refresh.interval.ms" in rest:
+        interval = _number("topic.metadata.refresh.interval.ms", rest.pop("topic.metadata.refresh.interval.ms"))
+        own["metadata_max_age_ms"] = INT32_MAX if interval == -1 else interval
     if (grant := rest.pop(_GRANT, "client_credentials")) not in _GRANTS:
         raise ConfigError(f'Invalid value "{grant}" for configuration property "{_GRANT}"')
     if (retriever := _GRANTS[grant]) is not None:
@@ -290,11 +323,31 @@ def _refuse_rest(rest: dict[str, Any]) -> None:
         if name in _NO_EFFECT:
             continue
         if name not in _REFUSED:
-            raise ConfigError(f'No such configuration property: "{name}"')
+            raise ConfigError(f'No such configuration property: "{name}"{_hint(name)}')
         allowed, reason = _REFUSED[name]
         same = _flag(value) is allowed if isinstance(allowed, bool) else value in (allowed, None, "")
         if not same:
             raise ConfigError(f'Invalid value for configuration property "{name}": {reason}')
+
+
+def _hint(name: str) -> str:
+    """What the user may have meant by an unknown name, or nothing."""
+    if name in _INSTEAD:
+        return f": use {_INSTEAD[name]}"
+    import difflib  # late: only an error needs it
+
+    own = ("bootstrap.servers", "delivery.timeout.ms", "linger.ms", "message.timeout.ms", "partitioner")
+    known = [*own, *_SAME, *_FLAGS, *_FILES, *_BUFFERS, *_NO_EFFECT, *_CALLBACKS]
+    near = difflib.get_close_matches(name.replace("_", "."), known, n=1)
+    return f": did you mean {near[0]}?" if near else ""
+
+
+def _strict_flag(name: str, value: Any) -> bool:
+    """The words that librdkafka takes for a flag."""
+    text = str(value).strip().lower()
+    if text not in ("true", "t", "1", "false", "f", "0"):
+        raise ConfigError(f'Expected bool value for "{name}": true or false')
+    return text in ("true", "t", "1")
 
 
 def _flag(value: Any) -> bool:

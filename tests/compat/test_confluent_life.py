@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -237,6 +239,13 @@ def test_statistics_have_librdkafkas_names_and_values(new: Callable[..., Produce
     for mine, their in ((ours, theirs), leaders, topics, partitions):
         assert mine.keys() - their.keys() <= {"pid", "txmsgs", "txbytes", "eos"}
     assert theirs.keys() <= ours.keys()
+    page = (Path(__file__).parents[2] / "docs" / "moving.md").read_text()
+    left_out = set(
+        re.findall(r"`(\w+)`", next(line for line in page.splitlines() if line.startswith("| `stats_cb` gets")))
+    )
+    assert leaders[1].keys() - leaders[0].keys() <= left_out, "the page names what is left out"
+    assert topics[1].keys() - topics[0].keys() <= left_out
+    assert partitions[1].keys() - partitions[0].keys() <= left_out
     same = partitions[0].keys() - {"msgq_bytes"}
     assert {name: partitions[0][name] for name in same} == {name: partitions[1][name] for name in same}
     assert {"rxmsgs", "consumer_lag", "leader", "msgq_cnt", "msgs_inflight"} <= same

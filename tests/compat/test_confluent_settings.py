@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -10,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafkabuf.compat import confluent, confluent_settings
 from kafkabuf.compat.confluent import Producer
+from kafkabuf.errors import ConfigError
 
 
 def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -95,6 +98,7 @@ def test_a_callback_that_cannot_be_called_is_refused_as_confluent_does(name: str
 
 def test_none_means_the_default() -> None:
     names = [*confluent_settings._SAME, *confluent_settings._NO_EFFECT, *confluent_settings._CALLBACKS, "linger.ms"]
+    names += confluent_settings._FLAGS
     names += confluent_settings._CONSUMERS
     assert own_settings(dict.fromkeys([*names, "message.timeout.ms", "partitioner", "logger"])) == own_settings({})
 
@@ -119,6 +123,7 @@ def test_every_setting_of_the_documentation_of_librdkafka_is_known_or_refused() 
     """These are the settings of a producer; librdkafka's own check says whether they exist."""
     names = [
         *confluent_settings._SAME,
+        *confluent_settings._FLAGS,
         *confluent_settings._FILES,
         *confluent_settings._BUFFERS,
         *confluent_settings._NO_EFFECT,
@@ -135,3 +140,57 @@ def test_every_setting_of_the_documentation_of_librdkafka_is_known_or_refused() 
         except Exception:
             pass
     assert unknown == []
+
+
+def names_in_librdkafka() -> list[str]:
+    """The settings that the installed librdkafka itself knows: texts of its file that it does not call unknown."""
+    (library,) = (Path(confluent_kafka.__path__[0]).parent / "confluent_kafka.libs").glob("librdkafka*")
+    texts = re.findall(rb"(?<=\0)[a-z][a-z0-9]*(?:\.[a-z0-9]+)+(?=\0)", library.read_bytes())
+    return [name for name in sorted({text.decode() for text in texts}) if knows(confluent_kafka.Producer, name)]
+
+
+def knows(producer: Any, name: str) -> bool:
+    try:
+        producer({name: "\x01"})
+    except Exception as error:  # a wrong value
+        # librdkafka names its own setting for one of Java's.
+        return "No such configuration property" not in str(error) and "Java" not in str(error)
+    return True
+
+
+def test_every_setting_of_the_installed_librdkafka_is_known() -> None:
+    names = names_in_librdkafka()
+    assert len(names) > 130, "the file of the library was read"
+    assert [name for name in names if not knows(Producer, name)] == []
+
+
+@pytest.mark.parametrize("value", ["1", 1, "t", "TRUE", True, "0", 0, "f", "False", False])
+@pytest.mark.parametrize("name", list(confluent_settings._FLAGS))
+def test_a_flag_is_what_librdkafka_takes_for_one(name: str, value: Any) -> None:
+    confluent_kafka.Producer({name: value})
+    wanted = str(value).lower() in ("1", "t", "true")
+    assert own_settings({name: value})[confluent_settings._FLAGS[name]] is wanted
+    with pytest.raises(ConfigError, match="true or false"):
+        own_settings({name: "yes"})
+
+
+def test_values_that_switch_a_setting_off_are_taken() -> None:
+    own = own_settings({"topic.metadata.refresh.interval.ms": -1, "transactional.id": ""})
+    assert own["metadata_max_age_ms"] == 2**31 - 1
+    assert "transactional_id" not in own
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("oauthbearer_token_refresh_cb", "use oauth_cb"),
+        ("ssl.truststore.location", "use ssl.ca.location"),
+        ("sasl.jaas.config", "use sasl.username and sasl.password"),
+        ("transactional.timeout.ms", "did you mean transaction.timeout.ms?"),
+        ("bootstrap_servers", "did you mean bootstrap.servers?"),
+        ("linger_ms", "did you mean linger.ms?"),
+    ],
+)
+def test_the_error_of_an_unknown_setting_names_what_was_meant(name: str, meant: str) -> None:
+    with pytest.raises(KafkaException, match=re.escape(f'No such configuration property: "{name}": {meant}')):
+        Producer({name: 1})
