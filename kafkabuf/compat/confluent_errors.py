@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kafkabuf import errors
 from kafkabuf.compat._errors import peer_module
+from kafkabuf.compat.confluent_settings import in_librdkafkas_names
 
 # librdkafka's codes of errors that do not come from a broker.
 LOCAL = {
@@ -184,6 +185,7 @@ def classes() -> Classes:
 
 def new_error(name: str, text: str, *, retriable: bool = False, fatal: bool = False, abort: bool = False) -> Any:
     """The KafkaError of one of librdkafka's own codes, by its name."""
+    text = in_librdkafkas_names(text)
     return classes().error(LOCAL[name], text, fatal=fatal, retriable=retriable, txn_requires_abort=abort)
 
 
@@ -201,7 +203,8 @@ def call_error(error: errors.KafkaError, *, of_broker: bool = False, of_transact
     kind = cause if abort or fatal else error
     code = error.code if of_broker else _code_of(kind, default=LOCAL["_FATAL" if fatal else "_FAIL"])
     retriable = of_transaction and error.retriable and not abort
-    return classes().error(code, str(error), fatal=fatal, retriable=retriable, txn_requires_abort=abort)
+    text = in_librdkafkas_names(str(error))
+    return classes().error(code, text, fatal=fatal, retriable=retriable, txn_requires_abort=abort)
 
 
 def record_error(error: errors.KafkaError) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from kafkabuf._partition import KEY_RULES
@@ -155,6 +157,13 @@ _INSTEAD = {
     "sasl.jaas.config": "sasl.username and sasl.password",
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.truststore.location": "ssl.ca.location, a PEM file",
+    "ssl.truststore.password": "ssl.ca.location with a PEM file, which has no password",
+}
+# Advice that does not fit librdkafka's settings, and what does.
+_PHRASES = {
+    "identification.algorithm to an empty string": "identification.algorithm to none",
+    ", or a sasl.jaas.config": "",
+    "a callable that returns a token as oauth_cb": "oauth_cb",
 }
 # The peer's error for a value that is not callable.
 _CALLBACKS: dict[str, type[Exception]] = {
@@ -215,6 +224,42 @@ def translated(config: Mapping[str, Any]) -> Translated:
     )
     _refuse_rest(rest)
     return result
+
+
+def in_librdkafkas_names(text: str) -> str:
+    """An error's text with librdkafka's names for settings: the user gave these, and can set no others.
+
+    Names in quotes stay: they are what the user wrote.
+    """
+    text = _kafkas_names().sub(lambda found: _librdkafkas_names()[found[0]], text)
+    for kafkas, librdkafkas in _PHRASES.items():
+        text = text.replace(kafkas, librdkafkas)
+    return text
+
+
+@cache
+def _librdkafkas_names() -> dict[str, str]:
+    """librdkafka's name by Kafka's, where the two differ and librdkafka does not have Kafka's."""
+    names = {
+        "buffer.memory": "queue.buffering.max.kbytes",
+        "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
+        "partitioner.class": "partitioner",
+        "request.timeout.ms": "socket.timeout.ms",
+        "sasl.oauthbearer.token.provider": "oauth_cb",
+    }
+    for name, field in (_SAME | _FLAGS).items():
+        kafkas = field.replace("_", ".")
+        if kafkas not in _SAME and kafkas not in _FLAGS:
+            names.setdefault(kafkas, name)
+        if "_" in field:  # the spelling of keywords
+            names.setdefault(field, names.get(kafkas, kafkas))
+    return names | {"sasl_oauthbearer_token_provider": "oauth_cb"}
+
+
+@cache
+def _kafkas_names() -> re.Pattern[str]:
+    names = sorted(map(re.escape, _librdkafkas_names()), key=len, reverse=True)
+    return re.compile(rf"(?<![\w.'\"])(?:{'|'.join(names)})(?![\w'\"]|\.\w)")
 
 
 def _callback(name: str, value: Any) -> Any:
@@ -312,7 +357,14 @@ def _provider(oauth_cb: Callable[[str], Any], argument: str) -> Callable[[], tup
     """`oauth_cb` returns a token, its expiry, and perhaps the principal, which nobody needs here, and extensions."""
 
     def provide() -> tuple[Any, ...]:
-        token, expires_at, *more = oauth_cb(argument)
+        returned = oauth_cb(argument)
+        if not isinstance(returned, tuple) or not 2 <= len(returned) <= 4:
+            found = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
+            raise TypeError(
+                "oauth_cb must return a tuple of the token, its expiry in seconds since the epoch, and perhaps the "
+                f"principal and a mapping of extensions; it returned {found}"
+            )
+        token, expires_at, *more = returned
         return (token, expires_at, *more[1:2])
 
     return provide

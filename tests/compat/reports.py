@@ -31,3 +31,13 @@ class Reports:
     @property
     def values(self) -> list[Any]:
         return [message.value() for _, message in self.calls]
+
+
+def knows(producer: Any, name: str) -> bool:
+    """Whether a class of producers has a setting of this name."""
+    try:
+        producer({name: "\x01"})
+    except Exception as error:  # a wrong value
+        # librdkafka names its own setting for one of Java's.
+        return "No such configuration property" not in str(error) and "Java" not in str(error)
+    return True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -18,7 +20,7 @@ from kafkabuf.compat.confluent import Producer
 from kafkabuf.compat.confluent_errors import LOCAL, OwnKafkaError, OwnKafkaException, _names, call_error, record_error
 from kafkabuf.protocol.messages import INIT_PRODUCER_ID
 from tests.compat import TOPIC
-from tests.compat.reports import PATIENCE, dead_address
+from tests.compat.reports import PATIENCE, dead_address, knows
 
 
 def test_own_error_has_the_names_and_codes_of_confluents() -> None:
@@ -115,3 +117,51 @@ def test_only_errors_of_transactions_tell_whether_they_are_retriable() -> None:
         found.append([(error.code(), error.retriable(), error.fatal()) for error in kinds[:2]])
         assert not kinds[2].retriable()
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("name the CA in ssl.truststore.location", "name the CA in ssl.ca.location"),
+        ("ssl.truststore.certificates: not readable as PEM", "ssl.ca.pem: not readable as PEM"),
+        (
+            "set ssl.endpoint.identification.algorithm to an empty string",
+            "set ssl.endpoint.identification.algorithm to none",
+        ),
+        ("more than max.request.size (9)", "more than message.max.bytes (9)"),
+        (
+            "PLAIN needs sasl_username and sasl_password, or a sasl.jaas.config",
+            "PLAIN needs sasl.username and sasl.password",
+        ),
+        ("or a callable that returns a token as sasl_oauthbearer_token_provider", "or oauth_cb"),
+        ("the user wrote 'max.request.size'", "the user wrote 'max.request.size'"),
+        (
+            "own.max.request.size, max.request.size.own, max.request.sizes",
+            "own.max.request.size, max.request.size.own, max.request.sizes",
+        ),
+    ],
+)
+def test_errors_name_the_settings_that_a_program_of_confluent_can_set(text: str, wanted: str) -> None:
+    for error in (errors.ConfigError(text), errors.SslAuthenticationError(text)):
+        assert call_error(error).str() == wanted
+    assert record_error(errors.TimeoutError(text)).str().endswith(wanted)
+
+
+def test_no_advice_names_a_setting_that_is_refused(tmp_path: Path) -> None:
+    """What kafkabuf advises where TLS or SASL is set up wrong, tried: the settings that a text names exist."""
+    store = tmp_path / "store.pem"
+    store.write_text("nothing")
+    faults: list[dict[str, Any]] = [
+        {"security.protocol": "SSL", "ssl.ca.location": str(store)},
+        {"security.protocol": "SSL", "ssl.ca.pem": "x"},
+        {"security.protocol": "SSL", "ssl.key.pem": "x"},
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"},
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"},
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "a", "sasl.password": "b", "sasl.mechanism": "GSSAPI"},
+    ]
+    for settings in faults:
+        with pytest.raises(KafkaException) as raised:
+            Producer(settings).produce("t")
+        text = raised.value.args[0].str()
+        for name in re.findall(r"\b(?:ssl|sasl|max|message)[._][a-z._]*[a-z]", text):
+            assert knows(Producer, name), (name, text)

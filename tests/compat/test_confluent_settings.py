@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from kafkabuf.compat import confluent, confluent_settings
 from kafkabuf.compat.confluent import Producer
 from kafkabuf.errors import ConfigError
+from tests.compat.reports import knows
 
 
 def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -149,15 +150,6 @@ def names_in_librdkafka() -> list[str]:
     return [name for name in sorted({text.decode() for text in texts}) if knows(confluent_kafka.Producer, name)]
 
 
-def knows(producer: Any, name: str) -> bool:
-    try:
-        producer({name: "\x01"})
-    except Exception as error:  # a wrong value
-        # librdkafka names its own setting for one of Java's.
-        return "No such configuration property" not in str(error) and "Java" not in str(error)
-    return True
-
-
 def test_every_setting_of_the_installed_librdkafka_is_known() -> None:
     names = names_in_librdkafka()
     assert len(names) > 130, "the file of the library was read"
@@ -194,3 +186,13 @@ def test_values_that_switch_a_setting_off_are_taken() -> None:
 def test_the_error_of_an_unknown_setting_names_what_was_meant(name: str, meant: str) -> None:
     with pytest.raises(KafkaException, match=re.escape(f'No such configuration property: "{name}": {meant}')):
         Producer({name: 1})
+
+
+@pytest.mark.parametrize(
+    ("returned", "found"),
+    [(None, "a NoneType"), ("token", "a str"), (("token",), "a tuple of 1"), ((1,) * 5, "a tuple of 5")],
+)
+def test_oauth_cb_that_returns_something_else_is_told_what_to_return(returned: Any, found: str) -> None:
+    provide = own_settings({"oauth_cb": lambda argument: returned})["sasl_oauthbearer_token_provider"]
+    with pytest.raises(TypeError, match=rf"^oauth_cb must return a tuple .*; it returned {found}$"):
+        provide()
