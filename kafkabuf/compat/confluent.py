@@ -114,6 +114,8 @@ class Producer(ProduceCore):
         settings, producer = self._settings, self._producer
         timeout = producer.config.delivery_timeout_ms / 1000
         self._lines = Lines(self, producer._metadata, timeout, settings.propagation)
+        waiting = weakref.WeakMethod(self._lines.__len__)
+        producer._running.waiting = lambda: (waiting() or _none)()
         self._statistics = None
         if settings.stats_cb is not None and settings.stats_interval > 0:
             from kafkabuf.compat.confluent_statistics import Statistics
@@ -129,6 +131,19 @@ class Producer(ProduceCore):
             watches,
             settings.max_messages,
         )
+
+    def __del__(self) -> None:
+        """Nobody can call flush() or poll() any more: say what is lost with the producer.
+
+        Records in the queues are sent in the background. At the interpreter's end sending/lifetime.py has warned.
+        """
+        lines = self.__dict__.get("_lines")
+        if lines is not None and self._is_open() and not self._producer._running.told and (left := len(lines)):
+            log.warning(
+                "a Producer was dropped without flush(): %d records are lost, which waited for a broker to describe "
+                "their topic",
+                left,
+            )
 
     def _disown(self) -> None:
         """In a forked child, where the records are the parent's: the next call opens a producer of the child's own."""
@@ -413,3 +428,8 @@ class Producer(ProduceCore):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _none() -> int:
+    """The lines are gone."""
+    return 0

@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Protocol
 
 from kafkabuf._time import monotonic
@@ -27,6 +28,7 @@ log = producer_log("kafkabuf.producer")
 # documentation promises five seconds to users.
 EXIT_TIMEOUT = 3.0
 FORCED_TIMEOUT = 0.5
+WAITING_SLICE = 0.01  # seconds between two looks at records that wait before the queues
 EXIT_SWITCH_INTERVAL = 0.0005
 # How long close() waits for a Sender after a forced close: the Sender may be in a callback.
 CLOSE_TIMEOUT = 5.0
@@ -47,6 +49,10 @@ class Running:
         self.client_id = client_id
         self.thread = new_thread(self._run, f"kafkabuf-{client_id}")
         self.producer: weakref.ref[Disownable] | None = None
+        # How many records a face holds before the queues, for topics that no broker has described yet. It must not keep
+        # the face from being collected.
+        self.waiting: Callable[[], int] = lambda: 0
+        self.told = False  # the interpreter ends, and a warning counts the records that wait there
         # Not Thread.join: before Python 3.13 an interrupted join takes a running thread for ended.
         self._ended = Event()
         self._ident: int | None = None  # of the thread, while it runs. A patched `threading` gives others
@@ -112,6 +118,12 @@ class Running:
         """The number of records without an outcome."""
         return sum(batch.count for batch in self.accumulator.incomplete_batches())
 
+    def let_in(self, deadline: float) -> int:
+        """Wait until no record stands before the queues. Returns how many do at the deadline."""
+        while (left := self.waiting()) and (seconds := deadline - monotonic()) > 0:
+            self._ended.wait(min(seconds, WAITING_SLICE))
+        return left
+
     def abandon(self) -> None:
         """The producer was collected without close(): the Sender goes on until every record has an outcome."""
         if unsent := self.unsent():
@@ -131,26 +143,30 @@ def _end_all() -> None:
     if unfinished:
         # Daemon threads may still loop over send(): the Senders and this thread must get the GIL sooner.
         sys.setswitchinterval(min(sys.getswitchinterval(), EXIT_SWITCH_INTERVAL))
-    for running in unfinished:
+    deadline = monotonic() + EXIT_TIMEOUT
+    outside: dict[Running, int] = {}
+    for running in sorted(unfinished, key=lambda each: each.waiting() > 0):  # the others send meanwhile
+        if left := running.let_in(deadline):
+            outside[running] = left
+            running.told = True
         running.finish()
-    unfinished = _still_running(unfinished, EXIT_TIMEOUT)
-    lost = sum(running.unsent() for running in unfinished)
+    unfinished = _still_running(unfinished, deadline)
+    lost = sum(running.unsent() for running in unfinished) + sum(outside.values())
     for running in unfinished:
         running.finish(force=True, warned=True)
-    _still_running(unfinished, FORCED_TIMEOUT)
+    _still_running(unfinished, monotonic() + FORCED_TIMEOUT)
     if lost:
         # Records are lost, so this is a warning: logging is silent unless the user has set it up.
         warnings.warn(
             f"{lost} records were not acknowledged within {EXIT_TIMEOUT:g} s of the interpreter's end and may be lost: "
-            f"close() was not called for {len(unfinished)} KafkaProducer(s)",
+            f"close() was not called for {len(outside.keys() | unfinished)} KafkaProducer(s)",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
-def _still_running(candidates: list[Running], timeout: float) -> list[Running]:
-    """Wait up to `timeout` seconds in all, and return the candidates that have not ended."""
-    deadline = monotonic() + timeout
+def _still_running(candidates: list[Running], deadline: float) -> list[Running]:
+    """Wait until the deadline at most, and return the candidates that have not ended."""
     return [running for running in candidates if not running.wait(max(deadline - monotonic(), 0.0))]
 
 

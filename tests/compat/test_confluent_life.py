@@ -446,3 +446,67 @@ def test_every_key_goes_where_confluent_sends_it(
         assert all(partition in range(4) for partition in found[0])
     else:
         assert found[0] == found[1]
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    program = f"from kafkabuf.compat.confluent import Producer\n{script}"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+
+def test_a_record_of_a_new_topic_is_sent_at_the_end_of_the_program(cluster: EmbeddedCluster) -> None:
+    servers = cluster.bootstrap_servers
+    done = run(
+        f"producer = Producer({{'bootstrap.servers': {servers!r}, 'linger.ms': 60_000}})\n"
+        "producer.produce('new-at-exit', b'v')\n"
+    )
+    assert done.stderr == ""
+    assert cluster.messages("new-at-exit") == [b"v"]
+
+
+def test_records_that_wait_for_their_topic_at_the_end_of_the_program_are_warned_of() -> None:
+    done = run(
+        "from kafkabuf.sending import lifetime\n"
+        "lifetime.EXIT_TIMEOUT = 0.1\n"
+        f"producers = [Producer({{'bootstrap.servers': {dead_address()!r}}}) for _ in range(2)]\n"
+        "for producer in producers:\n"
+        "    producer.produce('t', b'v'), producer.produce('t', b'v', callback=print)\n"
+    )
+    assert "RuntimeWarning: 4 records were not acknowledged within 0.1 s" in done.stderr
+    assert "for 2 KafkaProducer(s)" in done.stderr
+    assert "dropped" not in done.stderr, "they are warned of once"
+    assert done.stdout == ""
+
+
+def test_records_that_are_lost_with_a_dropped_producer_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    class Owner:
+        """Refers to its producer, and the producer's callback to it."""
+
+        def __init__(self, producer: Producer) -> None:
+            self.producer = producer
+            for _ in range(3):
+                producer.produce("t", b"v", callback=self.delivered)
+
+        def delivered(self, error: Any, message: Message) -> None: ...
+
+    there = weakref.ref(Owner(Producer({"bootstrap.servers": dead_address()})))
+    gc.collect()
+    assert there() is None
+    assert [r.getMessage() for r in caplog.records if "dropped" in r.getMessage()] == [
+        "a Producer was dropped without flush(): 3 records are lost, which waited for a broker to describe their topic"
+    ]
+
+
+def test_a_producer_that_has_flushed_or_closed_is_dropped_without_a_word(
+    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    for end in (Producer.flush, Producer.close):
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        producer.produce(TOPIC, b"v")
+        end(producer)
+        del producer
+    closed = Producer({"bootstrap.servers": dead_address(), "message.timeout.ms": 100})
+    closed.produce("t", b"v")
+    closed.close()
+    del closed
+    gc.collect()
+    assert not [record for record in caplog.records if "dropped" in record.getMessage()]
