@@ -20,7 +20,7 @@ def with_port(servers: str | Iterable[Any]) -> str:
 
 def _entry_with_port(entry: str) -> str:
     address = entry.rpartition("://")[2]
-    is_bare_v6 = address.count(":") > 1 and not address.startswith("[")
+    is_bare_v6 = address.count(":") > 1 and not address.startswith("[") and " " not in address
     if is_bare_v6:
         return f"[{address}]:{KAFKA_PORT}"
     has_port = ":" in address.rpartition("]")[2]

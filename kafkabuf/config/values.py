@@ -69,15 +69,17 @@ def parse_address(text: str) -> tuple[str, int]:
             f"bootstrap.servers takes no URL, found {protocol}://: give host:port of a listener of a broker, most "
             "often port 9092. A REST proxy or a Schema Registry, which have such URLs, is no broker"
         )
+    # ";" and blanks, as between the brokers of other products' lists.
+    commas = ", and commas separate the entries" if re.search(r"[;\s]", text.strip()) else ""
     if not _HARMLESS.fullmatch(text.strip()):
         raise ConfigError(
-            "bootstrap.servers: an entry is not host:port (port 1 to 65535); it is not shown, because a text with one "
-            "of the characters @ = ; and quotes may have a password in it"
+            f"bootstrap.servers: an entry is not host:port (port 1 to 65535){commas}; it is not shown, because a text "
+            "with one of the characters @ = ; and quotes may have a password in it"
         )
     host, colon, port = rest.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"bootstrap.servers: {shown(text.strip())} is not host:port (port 1 to 65535)")
+    if commas or not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"bootstrap.servers: {shown(text.strip())} is not host:port (port 1 to 65535){commas}")
     return host, int(port)
 
 

@@ -106,6 +106,11 @@ def test_entry_that_is_no_address_is_refused(bad: str) -> None:
         parse_address(bad)
 
 
+@pytest.mark.parametrize("given", ["a:1 b:2", "a:1;b:2", "a:1\nb:2", ["a:1 b:2"], "c:3,a:1 b:2", "SSL://a:1 SSL://b:2"])
+def test_entries_without_commas_between_them_are_refused_with_that_advice(given: Any) -> None:
+    assert "commas separate the entries" in refused({"bootstrap.servers": given})
+
+
 @pytest.mark.parametrize("bad", [None, 5, b"a:1", [None], [("a", "b")], [("a",)], {"a": 1}])
 def test_bootstrap_list_of_a_wrong_type_is_refused(bad: Any) -> None:
     assert refused({"bootstrap.servers": bad}).startswith("bootstrap.servers")
