@@ -328,8 +328,10 @@ def _partitioner(name: Any, own: dict[str, Any]) -> str | None:
 def _translate_level(rest: dict[str, Any], own: dict[str, Any]) -> None:
     level = _number("compression.level", rest.pop("compression.level", -1))
     codec = str(own.get("compression_type", "none")).lower()
-    if level != -1 and codec in ("gzip", "lz4", "zstd"):
-        own[f"compression_{codec}_level"] = max(level, 1)
+    if not -1 <= level <= 12:
+        raise ConfigError(f'Configuration property "compression.level" value {level} is outside allowed range -1..12')
+    if level != -1 and codec in ("gzip", "lz4", "zstd"):  # a level above the codec's own is its highest
+        own[f"compression_{codec}_level"] = max(min(level, 9 if codec == "gzip" else 12), 1)
 
 
 def _translate_times(rest: dict[str, Any], own: dict[str, Any]) -> None:

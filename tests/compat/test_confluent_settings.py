@@ -196,3 +196,17 @@ def test_oauth_cb_that_returns_something_else_is_told_what_to_return(returned: A
     provide = own_settings({"oauth_cb": lambda argument: returned})["sasl_oauthbearer_token_provider"]
     with pytest.raises(TypeError, match=rf"^oauth_cb must return a tuple .*; it returned {found}$"):
         provide()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "none"])
+@pytest.mark.parametrize("level", [-1, 0, 1, 9, 12])
+def test_every_level_of_librdkafka_is_taken_by_every_codec(codec: str, level: int) -> None:
+    confluent_kafka.Producer({"compression.type": codec, "compression.level": level})
+    Producer({"compression.type": codec, "compression.level": level}).close()
+
+
+@pytest.mark.parametrize("level", [-2, 13])
+def test_a_level_that_librdkafka_does_not_have_is_refused(level: int) -> None:
+    for module in (confluent, confluent_kafka):
+        with pytest.raises(KafkaException, match=r"outside allowed range -1\.\.12"):
+            module.Producer({"compression.type": "zstd", "compression.level": level})
