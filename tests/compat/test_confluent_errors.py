@@ -33,6 +33,14 @@ def test_own_error_has_the_names_and_codes_of_confluents() -> None:
         assert peer.name() == name or code > 100, (peer.name(), name)
 
 
+def test_own_error_has_every_code_of_confluents() -> None:
+    """A program names codes of consumers too; where confluent-kafka is missing, the name must not be."""
+    codes = {name: code for name, code in vars(KafkaError).items() if re.fullmatch(r"_?[A-Z][A-Z0-9_]*", name)}
+    assert len(codes) > 150
+    assert {name: getattr(OwnKafkaError, name, None) for name in codes} == codes
+    assert {name: OwnKafkaError(code).name() for name, code in codes.items()} == {name: name for name in codes}
+
+
 @pytest.mark.parametrize("flags", [{}, {"fatal": True}, {"retriable": True}, {"txn_requires_abort": True}])
 def test_own_error_behaves_as_confluents(flags: dict[str, bool]) -> None:
     own, peer = OwnKafkaError(-192, "text", **flags), KafkaError(-192, "text", **flags)
