@@ -31,6 +31,11 @@ def _advice(node: NodeConnection, security_protocol: str, seen_brokers: bool) ->
     match node.state:
         case State.CONNECTING:
             return f"the peer does not respond to the TLS handshake: {right_protocol}"
+        case State.HANDSHAKING if seen_brokers:  # with the same settings
+            return (
+                "other brokers of the cluster have responded: is this one starting, or too busy to respond? Or does it "
+                f"advertise a port that is not for security.protocol={security_protocol}?"
+            )
         case State.HANDSHAKING:
             # TLS 1.3 tells of a refused certificate behind the handshake, or not at all.
             refused = " Does it refuse this client's certificate (ssl.keystore.location)?"

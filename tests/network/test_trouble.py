@@ -330,6 +330,17 @@ def test_error_of_a_refused_connection_says_what_to_check() -> None:
         assert "advertised.listeners" in error_of(rigged, 1)
 
 
+@pytest.mark.parametrize("abrupt", [False, True])
+def test_error_of_one_broker_of_a_cluster_does_not_take_the_settings_for_wrong(abrupt: bool) -> None:
+    with hangs_up(abrupt=abrupt) as (host, port), brokers() as (broker,), rig(broker) as rigged:
+        assert broker.cluster is not None
+        broker.cluster["brokers"] += [{"node_id": 1, "host": host, "port": port}]
+        rigged.connect(0)
+        error = error_of(rigged, 1)
+        assert "other brokers of the cluster have responded: is this one starting, or too busy to respond?" in error
+        assert "right for this port" not in error
+
+
 @pytest.mark.parametrize("trouble", ["down", "hangs up", "frozen"])
 def test_error_of_a_broker_that_responded_before_advises_no_settings(trouble: str) -> None:
     with one_broker() as (rigged, broker):
