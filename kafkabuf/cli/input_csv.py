@@ -209,6 +209,8 @@ class CsvReader:
                 self._kinds[int(column.name)] = _unless_text(column.type)
 
     def _read(self, text: bytes, leave_out: Callable[[csv.InvalidRow], str], columns: csv.ConvertOptions) -> Any:
+        # pyarrow takes the first character of each block for a byte order mark. Here it belongs to a field.
+        text = BOM_UTF8 + text if text.startswith(BOM_UTF8) else text
         return csv.read_csv(
             pa.BufferReader(text),
             # Rows have numbers without threads only.

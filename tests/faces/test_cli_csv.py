@@ -125,6 +125,17 @@ def test_every_table_of_texts_that_pythons_csv_writes_comes_back_exact(
     assert numbers == [*range(1, len(table) + 1)]
 
 
+@pytest.mark.parametrize("infers", [False, True])
+def test_mark_at_the_start_of_a_row_belongs_to_its_first_field(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, infers: bool
+) -> None:
+    texts = [f"\ufeff{number:0300d}" for number in range(4000)]  # more than a block
+    path = written(tmp_path / "in.csv", b"\xef\xbb\xbf" + as_csv([["v"], *([text] for text in texts)]))
+    options = ["--types", "infer"] if infers else []
+    assert produce(cluster, topic, path, *options).exit_code == 0
+    assert [each["v"] for each in objects(cluster, topic)] == texts
+
+
 class _Pieces(InputBytes):
     """A file that comes in pieces, as a pipe does."""
 
