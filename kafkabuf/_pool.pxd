@@ -40,7 +40,9 @@ cdef class BufferPool:
     cdef readonly Py_ssize_t slab_count
     cdef readonly Py_ssize_t loose          # bytes at the end, less than a slab; never handed out
     cdef readonly bint poison               # the pool overwrites released memory with 0xDD
-    # The `total` bytes as a read-only NumPy array, which keeps the memory. The collector cannot clear it.
+    # The owner of the `total` bytes. The collector cannot clear it.
+    cdef object memory
+    # The bytes as a read-only NumPy array. It does not keep them for the pool: array.__setstate__() lets go of them.
     cdef readonly object arena
     cdef unsigned char* base                # the first byte of the arena; extensions write through it
     cdef object clock

@@ -145,6 +145,7 @@ cdef class BufferPool:
         self.on_wait = on_wait
         self.on_exhausted = on_exhausted
         cdef ReadOnlyArena memory = ReadOnlyArena.__new__(ReadOnlyArena, _new_arena(total))
+        self.memory = memory
         self.base = memory.base
         self.arena = np.frombuffer(memory, np.uint8)
         kb_prefer_huge_pages(self.base, total)

@@ -131,6 +131,30 @@ def test_owner_of_the_arena_is_made_by_a_pool_alone() -> None:
         copy.copy(owner)
 
 
+def test_memory_outlives_an_array_that_lets_go_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[npt.NDArray[np.uint8]]] = []
+
+    def watched(total: int) -> npt.NDArray[np.uint8]:
+        memory = np.empty(total, np.uint8)
+        made.append(weakref.ref(memory))
+        return memory
+
+    monkeypatch.setattr(_pool, "_new_arena", watched)
+    pool = make_pool(4)
+    arena: Any = pool.arena
+    arena.__setstate__(np.zeros(1, np.uint8).__reduce__()[2])
+    del arena
+    gc.collect()
+    assert made[0]() is not None
+    handle = pool.allocate(SLAB, 0)
+    handle.buffer[:] = bytes(SLAB)
+    handle.release()
+    assert_all_free(pool)
+    del pool, handle
+    gc.collect()
+    assert made[0]() is None
+
+
 def test_arena_outlives_its_pool() -> None:
     pool = make_pool(4)
     handle = pool.allocate(SLAB, 0)
