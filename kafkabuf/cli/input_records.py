@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from math import isinf
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from kafkabuf.cli.input_lines import Block
@@ -17,9 +18,55 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
+class _Number:
+    """A number that JSON is to have again as the line has it: Python's float has another text, or fewer digits."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class _FoundNumberError(Exception):
+    """A value has a _Number, which Python's encoder cannot write."""
+
+
+class _RefusedError(ValueError):
+    """JSON of which it is not known what it means."""
+
+
+def _exact(text: str) -> float | _Number:
+    number = float(text)
+    return number if repr(number) == text else _Number(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise _RefusedError(f"the number {text:.50} is larger than every double")
+    return number
+
+
+def _found_number(value: object) -> NoReturn:
+    raise _FoundNumberError
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(members)
+    if len(made) != len(members):
+        names = [name for name, _ in members]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _RefusedError(f"an object has two members {twice!r:.100}: which one counts is not known")
+    return made
+
+
 # json.loads() looks at the encoding of each text, and json.dumps() makes an encoder for each value.
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_decode_exact = json.JSONDecoder(parse_float=_exact, parse_constant=_refuse_constant, object_pairs_hook=_object).decode
+_decode = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant, object_pairs_hook=_object).decode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_found_number).encode
 
 
 class Refused(NamedTuple):
@@ -180,7 +227,7 @@ class JsonLines:
         return records
 
     def _parts(self, line: bytes) -> tuple[Any, ...]:
-        row = _loaded(line)
+        row = _loaded(line, _decode_exact)
         key, headers, timestamp, partition, value = self._columns
         return (
             None if key is None else as_bytes(_member(row, key)),
@@ -191,21 +238,25 @@ class JsonLines:
         )
 
     def _value(self, row: dict[str, Any], column: str | None, line: bytes) -> Any:
+        if self._encode is None:
+            return line if column is None else as_bytes(_member(row, column))
+        if self._encode is not compact:
+            row = _loaded(line, _decode)  # other formats take Python's numbers
         if column is not None:
             found = _member(row, column)
-            return as_bytes(found) if self._encode is None or found is None else self._encode(found)
-        if self._encode is None:
-            return line
+            return None if found is None else self._encode(found)
         for name in self._columns.beside_value:
             row.pop(name, None)
         return self._encode(row)
 
 
-def _loaded(line: bytes) -> dict[str, Any]:
+def _loaded(line: bytes, decode: Callable[[str], Any]) -> dict[str, Any]:
     try:
-        row = _decode(line.decode())
+        row = decode(line.decode())
     except UnicodeDecodeError:
         raise ValueError(not_utf8(line)) from None
+    except _RefusedError:
+        raise
     except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(row, dict):
@@ -227,14 +278,24 @@ def _member(row: dict[str, Any], name: str) -> Any:
 
 
 def _kind(value: object) -> str:
-    names = {list: "an array", str: "text", int: "a number", float: "a number", bool: "a boolean"}
+    names = {list: "an array", str: "text", bool: "a boolean"} | dict.fromkeys((int, float, _Number), "a number")
     return names.get(type(value), "null")
 
 
 def compact(value: object) -> bytes:
-    """JSON without blanks. Raises ValueError for text that UTF-8 cannot encode, and for numbers that JSON lacks: Python
-    reads 1e999 as infinity."""
-    return _encode(value).encode()
+    """JSON without blanks; numbers have the text of the line. Raises ValueError for text that UTF-8 cannot encode."""
+    try:
+        return _encode(value).encode()
+    except _FoundNumberError:
+        return _written(value).encode()
+
+
+def _written(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_encode(name)}:{_written(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    return value.text if isinstance(value, _Number) else _encode(value)
 
 
 def as_bytes(value: object) -> bytes | None:

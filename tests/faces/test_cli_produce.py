@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import uuid
@@ -201,6 +202,55 @@ def test_json_value_lacks_the_columns_of_other_parts(cluster: EmbeddedCluster, t
     path = written(tmp_path / "in.jsonl", jsonl({"id": "a", "n": 1, "t": "ä"}, {"id": None, "n": 1.5, "t": None}))
     assert produce(cluster, topic, path, "--key", "id", "--value-format", "json").exit_code == 0
     assert pairs(cluster, topic) == [(b"", b'{"n":1.5,"t":null}'), (b"a", '{"n":1,"t":"ä"}'.encode())]
+
+
+NUMBERS = [
+    "1.10", "1e2", "1E+2", "-0.0", "0.1000000000000000055511151231257827", "12345678901234567890.123", "1e400",
+    "12345678901234567890123", "-1.50e-7", "0.1", "9007199254740993.0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrapped", ["%s", "[[%s]]", '{"a":{"b":[1,%s,"€"]}}'])
+def test_numbers_of_json_keep_their_digits_in_each_part(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, wrapped: str
+) -> None:
+    parts = [wrapped % number for number in NUMBERS]
+    lines = [f'{{"k":{part},"h":{{"x":{part}}},"p":0,"v":{part},"w":1}}\n' for part in parts]
+    path = written(tmp_path / "in.jsonl", "".join(lines).encode())
+    options = ["--key", "k", "--headers", "h", "--partition", "p", "--value-format", "json"]
+    assert produce(cluster, topic, path, *options).exit_code == 0
+    records = in_order(cluster, topic)
+    assert [record.key for record in records] == [part.encode() for part in parts]
+    assert [record.headers for record in records] == [[("x", part.encode())] for part in parts]
+    assert [record.value for record in records] == [f'{{"v":{part},"w":1}}'.encode() for part in parts]
+    for options in (["--value", "v"], ["--value", "v", "--value-format", "json"]):
+        assert produce(cluster, topic, path, *options, "--partition", "p").exit_code == 0
+        assert [record.value for record in in_order(cluster, topic)][-len(parts) :] == [part.encode() for part in parts]
+
+
+@pytest.mark.parametrize("line", ['{"a":1,"a":2}', '{"a":1,"b":[{"a":1,"b":2,"a":1}]}'])
+@pytest.mark.parametrize("options", [["--key", "a"], ["--value-format", "json"]])
+def test_object_with_two_members_of_one_name_is_a_faulty_line(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, line: str, options: list[str]
+) -> None:
+    path = written(tmp_path / "in.jsonl", f'{{"a":0}}\n{line}\n{{"a":3}}\n'.encode())
+    result = produce(cluster, topic, path, *options, "--on-error", "skip")
+    assert result.exit_code == 0
+    assert "line 2 is left out: an object has two members 'a'" in told(result)
+    assert len(cluster.messages(topic)) == 2
+
+
+def test_number_beyond_every_double_is_no_infinity_of_avro(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    schema = written(tmp_path / "schema.avsc", b'{"type":"record","name":"R","fields":[{"name":"v","type":"double"}]}')
+    path = written(tmp_path / "in.jsonl", b'{"k":1,"v":1e400}\n{"k":1.10,"v":1.10}\n')
+    options = ["--key", "k", "--value-format", "avro", "--value-schema", schema, "--on-error", "skip"]
+    result = produce(cluster, topic, path, *options)
+    assert result.exit_code == 0
+    assert "line 1 is left out: the number 1e400 is larger than every double" in told(result)
+    (record,) = cluster.messages(topic)
+    assert (record.key, record.value) == (b"1.10", struct.pack("<d", 1.1))
 
 
 def test_value_column_is_text_or_json_and_null_is_kafkas_null(
