@@ -53,6 +53,9 @@ def compile_column(root: Node, column: Column, prefix: bytes, extra_columns: str
 class _Compiler:
     def __init__(self, extra_columns: str) -> None:
         self._refuses_extra = extra_columns == "error"
+        # What became of each union, at its place. Branches of one union may lead to another by several ways, and these
+        # are twice as many with each level.
+        self._unions: dict[tuple[int, int, int, str, int], tuple[Steps, int] | _MismatchError] = {}
 
     # ---- records -----------------------------------------------------------------------------------------------------
 
@@ -85,7 +88,7 @@ class _Compiler:
         if depth > MAX_DEPTH:
             raise SerializationError(f"column '{path[:200]}' is nested deeper than {MAX_DEPTH} levels")
         if isinstance(node, Union):
-            return self._union(node, child, kind, path, depth)
+            return self._known_union(node, child, kind, path, depth)
         values = kind.dictionary or kind
         if nested := self._nested(node, values, path, depth):
             read, write, parts, rank, items = nested
@@ -113,6 +116,19 @@ class _Compiler:
             parts, rank = self.value(node.values, 1, item, f"{path}{{}}", depth + 1)
             return "map", "map", keys + parts, rank, 0
         return None
+
+    def _known_union(self, node: Union, child: int, kind: ArrowType, path: str, depth: int) -> tuple[Steps, int]:
+        # Schema and types live as long as the compiler does, so that an id stands for one of them.
+        place = id(node), child, id(kind), path, depth
+        if place not in self._unions:
+            try:
+                self._unions[place] = self._union(node, child, kind, path, depth)
+            except _MismatchError as error:
+                self._unions[place] = error.with_traceback(None)
+        known = self._unions[place]
+        if isinstance(known, _MismatchError):
+            raise _MismatchError(*known.args) from known.__cause__
+        return known
 
     def _union(self, node: Union, child: int, kind: ArrowType, path: str, depth: int) -> tuple[Steps, int]:
         """The branch of the lowest rank; of several, the first. A column's type chooses it, not each value."""

@@ -47,6 +47,38 @@ def test_record_that_fits_none_of_the_best_branches_is_tried_with_the_others() -
     assert Avro(records).encode_object({"a": "s90"}) == written(records, ("R90", {"a": "s90"}))
 
 
+def _ladder(depth: int) -> Any:
+    """A union of two records, each of which has a union of the two records below: 2 ** depth ways lead to the last."""
+    made: Any = "int"
+    for level in range(depth):
+        below = ["int"] if level == 0 else [f"A{level - 1}", f"B{level - 1}"]
+        a = {"type": "record", "name": f"A{level}", "fields": [{"name": "x", "type": made}]}
+        b = {"type": "record", "name": f"B{level}", "fields": [{"name": "x", "type": below}]}
+        made = ["null", a, b]
+    return {"type": "record", "name": "R", "fields": [{"name": "x", "type": made}]}
+
+
+@pytest.mark.parametrize("depth", [4, 30])
+def test_unions_that_are_reached_in_many_ways_are_compiled_once(depth: int) -> None:
+    kind: Any = pa.int32()
+    row: Any = 7
+    for _ in range(depth):
+        kind, row = pa.struct([("x", kind)]), {"x": row}
+    schema = _ladder(depth)
+    expected = b"\x02" * depth + b"\x0e"
+    assert Avro(schema).encode(pa.table({"x": pa.array([row], kind)})) == [expected]
+    if depth == 4:
+        assert written(schema, {"x": row}) == expected  # the peer tries every way
+    wrong = pa.table({"x": pa.array([None], _with_leaf(kind, pa.binary()))})
+    last = depth - 1
+    with pytest.raises(SerializationError, match=f"fits no branch of the Avro union of null, record A{last}, record B"):
+        Avro(schema).encode(wrong)
+
+
+def _with_leaf(kind: Any, leaf: Any) -> Any:
+    return pa.struct([("x", _with_leaf(kind.field(0).type, leaf))]) if pa.types.is_struct(kind) else leaf
+
+
 def test_java_reads_the_branches_of_a_wide_union() -> None:
     schema = _wide(200)
     values = ["s0", "s197", None, 7]
