@@ -522,8 +522,27 @@ def move_entry(data: bytes) -> bytes:
     return data[:10] + struct.pack(">qq", 3, 2) + data[26:]
 
 
+def change_producer(data: bytes) -> bytes:
+    return data[:9] + b"\x40" + data[10:]
+
+
+def change_last_offset(data: bytes) -> bytes:
+    """The last entry says that its transaction ended an offset earlier."""
+    (last,) = struct.unpack_from(">q", data, len(data) - 16)
+    return data[:-16] + struct.pack(">q", last - 1) + data[-8:]
+
+
+def double_first_entry(data: bytes) -> bytes:
+    """The first entry twice, the second time an offset later."""
+    _, producer_id, first, last, stable = struct.unpack_from(">hqqqq", data)
+    return data[:ENTRY] + struct.pack(">hqqqq", 0, producer_id, first, last + 1, stable) + data[ENTRY:]
+
+
 ENTRY = 34
-DAMAGES = [cut_index, lose_entry, lose_all_entries, overwrite_index, raise_version, swap_entries, move_entry]
+DAMAGES = [
+    cut_index, lose_entry, lose_all_entries, overwrite_index, raise_version, swap_entries, move_entry,
+    change_producer, change_last_offset, double_first_entry,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -556,3 +575,16 @@ def test_damaged_transaction_index_hides_no_aborted_transaction(
     # The index is whole again: the next process needs no repair.
     assert len(index.read_bytes()) == (4 if segment == 2 else 3) * ENTRY
     assert contents(on_disk(tmp_path, recovery_point=log.end_offset)) == expected
+
+
+def test_log_that_lost_its_file_says_what_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = on_disk(tmp_path)
+    put(log, b"a", b"b")
+    log.close()
+    assert not caplog.messages
+    (tmp_path / f"{0:020}.log").unlink()
+    opened = on_disk(tmp_path, recovery_point=log.end_offset)
+    assert opened.end_offset == 0
+    assert caplog.messages == [
+        f"{tmp_path} ends at offset 0, and its recovery point was {log.end_offset}: the batches between them are gone"
+    ]

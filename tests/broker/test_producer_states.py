@@ -12,7 +12,7 @@ from kafkabuf.broker.log._batch import BatchInfo
 from kafkabuf.broker.log._producer_entry import EXPIRATION_MS, ProducerEntry
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.log.producer_state import ProducerStates
-from kafkabuf.broker.log.storage.snapshot import decode_snapshot, encode_snapshot
+from kafkabuf.broker.log.storage.snapshot import IndexSum, decode_snapshot, encode_snapshot
 from kafkabuf.errors import KafkaError
 
 PRODUCER, SEQUENCES = 5, 2**31
@@ -105,9 +105,13 @@ ENTRIES = st.tuples(
 )
 
 
-@given(st.dictionaries(st.integers(0, 2**63 - 1), ENTRIES, max_size=4), st.dictionaries(OFFSET, SEQUENCE, max_size=3))
-def test_snapshot_has_the_layout_of_kafka_and_behind_it_the_remembered_batches_and_the_sizes_of_indexes(
-    producers: dict[int, tuple[int, int, int, int | None, list[tuple[int, int, int, int]]]], indexes: dict[int, int]
+SUMS = st.builds(IndexSum, SEQUENCE, st.integers(0, 2**32 - 1))
+
+
+@given(st.dictionaries(st.integers(0, 2**63 - 1), ENTRIES, max_size=4), st.dictionaries(OFFSET, SUMS, max_size=3))
+def test_snapshot_has_the_layout_of_kafka_and_behind_it_the_remembered_batches_and_the_sums_of_indexes(
+    producers: dict[int, tuple[int, int, int, int | None, list[tuple[int, int, int, int]]]],
+    indexes: dict[int, IndexSum],
 ) -> None:
     entries, heads, rest = {}, b"", b""
     for producer_id, (epoch, coordinator_epoch, timestamp, start, batches) in producers.items():
@@ -120,7 +124,9 @@ def test_snapshot_has_the_layout_of_kafka_and_behind_it_the_remembered_batches_a
         heads += struct.pack(">qhiqiqiq", producer_id, *state)
         kept = batches[-5:]
         rest += bytes([len(kept)]) + b"".join(struct.pack(">iiqq", *batch) for batch in kept)
-    rest += struct.pack(">i", len(indexes)) + b"".join(struct.pack(">qi", *index) for index in indexes.items())
+    rest += struct.pack(">i", len(indexes)) + b"".join(
+        struct.pack(">qiI", base, *known) for base, known in indexes.items()
+    )
     data = encode_snapshot(ProducerStates(entries), indexes)
     assert data[6:] == struct.pack(">i", len(entries)) + heads + rest
     assert encode_snapshot(*decode_snapshot(data, 5)) == data

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from itertools import islice, pairwise, takewhile
+from itertools import groupby, islice, pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +47,7 @@ from kafkabuf.broker.log.storage.snapshot import (
     decode_snapshot,
     encode_aborted,
     encode_snapshot,
+    sum_of,
 )
 from kafkabuf.broker.log.storage.swap import CleanedSegment, finish_swaps
 from kafkabuf.clock import Clock
@@ -111,6 +112,11 @@ class FileSegments:
             finish_swaps(self.folder)
         self._open(self._tidy() or [0], recovery_point)
         self._recovery_point = min(recovery_point, self.end_offset)
+        if recovery_point > self.end_offset:
+            log.warning(
+                "%s ends at offset %d, and its recovery point was %d: the batches between them are gone",
+                self.folder, self.end_offset, recovery_point,
+            )  # fmt: skip
         self._epochs = [entry for entry in read_numbers(self.folder / EPOCHS) if entry[1] <= self.end_offset]
 
     def _tidy(self) -> list[int]:
@@ -234,12 +240,12 @@ class FileSegments:
 
     def _forget_indexes(self, bases: set[int]) -> None:
         """The cleaner is about to take entries out of these transaction indexes, which is no damage: the latest
-        snapshot says no more how many they have."""
+        snapshot says no more what they have."""
         for _, path in self._snapshots()[:1]:
             with suppress(CorruptMessageError):
-                states, counts = decode_snapshot(read_file(path) or b"", self._clock.time_ms())
-                if not bases.isdisjoint(counts):
-                    kept = {base: count for base, count in counts.items() if base not in bases}
+                states, sums = decode_snapshot(read_file(path) or b"", self._clock.time_ms())
+                if not bases.isdisjoint(sums):
+                    kept = {base: known for base, known in sums.items() if base not in bases}
                     write_whole(path, encode_snapshot(states, kept))
 
     # ---- reading
@@ -352,8 +358,11 @@ class FileSegments:
     def _take_snapshot(self, producers: ProducerStates) -> None:
         """Opening trusts the transaction index up to the snapshot: the index comes first."""
         self._write_aborted()
-        indexes = Counter(self._segments[self._index(aborted.last_offset)].base_offset for aborted in producers.aborted)
-        write_whole(self._snapshot_at(self.end_offset), encode_snapshot(producers, indexes))
+        indexes = groupby(
+            producers.aborted, lambda aborted: self._segments[self._index(aborted.last_offset)].base_offset
+        )
+        sums = {base: sum_of([*entries]) for base, entries in indexes}
+        write_whole(self._snapshot_at(self.end_offset), encode_snapshot(producers, sums))
 
     def _snapshot_at(self, offset: int) -> Path:
         return self.folder / f"{file_name(offset)}.snapshot"
@@ -394,18 +403,21 @@ class FileSegments:
         for offset, path in self._snapshots():
             if self.start_offset <= offset <= latest:
                 try:
-                    states, counts = decode_snapshot(read_file(path) or b"", self._clock.time_ms())
+                    states, sums = decode_snapshot(read_file(path) or b"", self._clock.time_ms())
                 except CorruptMessageError as error:
                     log.warning("%s is ignored: %s", path, error)
                     continue
-                short = [
-                    base for base, count in counts.items() if base in indexes and indexes[base].before(offset) < count
+                changed = [
+                    base
+                    for base, known in sums.items()
+                    if base in indexes and sum_of(indexes[base].aborted[: indexes[base].before(offset)]) != known
                 ]
-                if not short:
+                if not changed:
                     return offset, states
-                latest = min(short)
+                latest = min(changed)
                 log.warning(
-                    "The transaction index at offset %d lacks entries: it is made anew from the batches", latest
+                    "The transaction index at offset %d has lost or changed entries: it is made anew from the batches",
+                    latest,
                 )
         return self.start_offset, ProducerStates()
 

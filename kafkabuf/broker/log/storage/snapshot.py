@@ -9,14 +9,16 @@ NNN.txnindex   for each aborted transaction: version i16 = 0 | producer id i64 |
 Kafka's snapshots have one batch for each producer. Behind that, where Kafka does not read, ours have every remembered
 batch, so that the log recognizes a repeated batch after a restart: for each producer, in the same order, the count i8,
 and for each batch, the oldest first: first sequence i32, last sequence i32, base offset i64, timestamp i64. Behind the
-batches is what the transaction indexes had when the snapshot was taken, so that a lost entry is noticed: count i32, and
-for each index with entries: base offset of its segment i64, entries i32.
+batches is what the transaction indexes had when the snapshot was taken, so that a lost or damaged entry is noticed:
+count i32, and for each index with entries: base offset of its segment i64, entries i32, CRC-32C u32 of the entries'
+producer ids, first and last offsets.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from kafkabuf.broker.crc import crc32c
 from kafkabuf.broker.log._producer_entry import NO_SEQUENCE, ProducerEntry
@@ -27,7 +29,8 @@ _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _BATCH = struct.Struct(">iiqq")
-_INDEX = struct.Struct(">qi")
+_INDEX = struct.Struct(">qiI")
+_SUMMED = struct.Struct(">qqq")
 _ABORTED = struct.Struct(">hqqqq")
 ABORTED_SIZE = _ABORTED.size
 _VERSION = 1
@@ -35,21 +38,34 @@ _ABORTED_VERSION = 0
 _NONE = -1
 
 
-def encode_snapshot(states: ProducerStates, indexes: Mapping[int, int]) -> bytes:
+class IndexSum(NamedTuple):
+    """How many entries a transaction index has, and their CRC-32C: the index has none of its own."""
+
+    entries: int
+    crc: int
+
+
+def sum_of(aborted: Sequence[AbortedTransaction]) -> IndexSum:
+    """The sum of an index with these entries."""
+    entries = (_SUMMED.pack(each.producer_id, each.first_offset, each.last_offset) for each in aborted)
+    return IndexSum(len(aborted), crc32c(b"".join(entries)))
+
+
+def encode_snapshot(states: ProducerStates, indexes: Mapping[int, IndexSum]) -> bytes:
     """A log may have thousands of producers, and takes a snapshot where a segment ends: each producer is one call.
-    `indexes` has the number of entries of each transaction index by the base offset of its segment."""
+    `indexes` has the sum of each transaction index by the base offset of its segment."""
     heads, batches = bytearray(), bytearray()
     count = 0
     for producer_id, entry in states:
         entry.encode(producer_id, heads, batches)
         count += 1
-    counts = b"".join(_INDEX.pack(*entry) for entry in indexes.items())
-    body = _COUNT.pack(count) + heads + batches + _COUNT.pack(len(indexes)) + counts
+    sums = b"".join(_INDEX.pack(base, *each) for base, each in indexes.items())
+    body = _COUNT.pack(count) + heads + batches + _COUNT.pack(len(indexes)) + sums
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
 
-def decode_snapshot(data: bytes, now_ms: int) -> tuple[ProducerStates, dict[int, int]]:
-    """The states, and the entries of transaction indexes as `encode_snapshot` takes them: none in a snapshot of
+def decode_snapshot(data: bytes, now_ms: int) -> tuple[ProducerStates, dict[int, IndexSum]]:
+    """The states, and the sums of transaction indexes as `encode_snapshot` takes them: none in a snapshot of
     Kafka's. Raises CorruptMessageError for a malformed snapshot. The producers' silence is measured from `now_ms`."""
     try:
         version, crc = _HEAD.unpack_from(data)
@@ -91,12 +107,14 @@ def _decode_batches(data: bytes, at: int, entry: ProducerEntry) -> int:
     return end
 
 
-def _decode_indexes(data: bytes, at: int) -> dict[int, int]:
+def _decode_indexes(data: bytes, at: int) -> dict[int, IndexSum]:
     if at == len(data):
         return {}  # Kafka wrote this snapshot
     (count,) = _COUNT.unpack_from(data, at)
     at += _COUNT.size
-    return dict(_INDEX.iter_unpack(data[at : at + count * _INDEX.size]))
+    if len(data) - at != count * _INDEX.size:
+        raise CorruptMessageError(f"{len(data) - at} bytes are not the sums of {count} transaction indexes")
+    return {base: IndexSum(entries, crc) for base, entries, crc in _INDEX.iter_unpack(data[at:])}
 
 
 def encode_aborted(aborted: AbortedTransaction, last_stable_offset: int) -> bytes:
