@@ -46,6 +46,7 @@ from kafkabuf.producer import (
     schemas_of,
 )
 from kafkabuf.record_metadata import RecordMetadata
+from kafkabuf.shown import also_unfinished
 
 if TYPE_CHECKING:
     import ssl
@@ -197,6 +198,7 @@ class AIOKafkaProducer(Generic[K, V]):
         require_no_context(self._ssl_context)
         return type(self), (self.config,)
 
+    @also_unfinished
     def __repr__(self) -> str:
         state = "stopped" if self._stopped else "not started" if self._loop is None else "started"
         return f"{type(self).__name__}({described(self.config)}, {state})"

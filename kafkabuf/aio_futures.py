@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kafkabuf._aio_futures import AIORecordFuture, BatchEnds
 from kafkabuf.errors import KafkaError
 from kafkabuf.offset_range import OffsetRange
+from kafkabuf.shown import also_unfinished
 
 if TYPE_CHECKING:
     from kafkabuf.append.report import BulkReport, BulkResult, Failure, OnErrors
@@ -60,5 +61,6 @@ class AIOBulkReport:
         await self.wait()
         return self.report.ranges(0)
 
+    @also_unfinished
     def __repr__(self) -> str:
         return f"AIO{self.report!r}"

@@ -6,7 +6,8 @@ and so do repr() and str() of the scalar. Imports are late: most programs have n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.errors import printable
@@ -24,6 +25,20 @@ def shown(value: object, longest: int = 1000) -> str:
     except Exception:
         text = f"a {type(value).__name__} without a repr"
     return printable(text, longest)
+
+
+def also_unfinished(show: Callable[[Any], str]) -> Callable[[Any], str]:
+    """A `__repr__` that does not raise for an object whose constructor has raised: a traceback with local variables
+    shows that object, and would hide the constructor's error."""
+
+    @functools.wraps(show)
+    def __repr__(self: Any) -> str:  # it becomes the class's
+        try:
+            return show(self)
+        except (AttributeError, KeyError):
+            return f"<{type(self).__name__}, not made yet>"
+
+    return __repr__
 
 
 def raw(scalar: pa.Scalar[Any]) -> bytes | None:

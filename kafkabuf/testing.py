@@ -31,6 +31,7 @@ from kafkabuf.errors import (
 )
 from kafkabuf.metadata.groups import group_of
 from kafkabuf.metadata.snapshot import TOPIC_RULE, PartitionInfo, TopicInfo, is_legal_topic
+from kafkabuf.shown import also_unfinished
 from kafkabuf.transactions.idempotence import producer_state
 
 if TYPE_CHECKING:
@@ -318,6 +319,7 @@ class MockProducer(ProducerCore):
         self._uncommitted_offsets: dict[str, dict[Any, Any]] = {}
         self._offsets_history: list[dict[str, dict[Any, Any]]] = []
 
+    @also_unfinished
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         sent = len(self._history) + len(self._uncommitted)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from kafkabuf.append._bulk import places_of
 from kafkabuf.errors import KafkaError, RecordTooLargeError, TimeoutError
 from kafkabuf.offset_range import OffsetRange, merge_ranges
+from kafkabuf.shown import also_unfinished
 
 if TYPE_CHECKING:
     from kafkabuf.append._bulk import Segment
@@ -249,6 +250,7 @@ class BulkReport:
         self.wait(timeout)
         return merge_ranges((*self._ranges, *_ranges(self.segments)))
 
+    @also_unfinished
     def __repr__(self) -> str:
         # It reads the failures without note: a shell that prints the report does not stand for a user who handles them.
         failed = sum(failure.rows for failure in (*self._failures, *_failures(self.segments, lambda _: None)))

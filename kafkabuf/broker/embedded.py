@@ -235,6 +235,8 @@ class EmbeddedCluster(
         self.stop()
 
     def __repr__(self) -> str:
+        if "_config" not in vars(self) or "_cluster" not in vars(self):  # the constructor has raised
+            return f"<{type(self).__name__}, not made yet>"
         state = "stopped" if self._cluster is None else f"at {self.bootstrap_servers}"
         return f"{type(self).__name__}({self._config.brokers} brokers, {state})"
 

@@ -26,6 +26,7 @@ from kafkabuf.errors import KafkaError
 from kafkabuf.interceptors import close_all
 from kafkabuf.metadata.metadata import TopicInfo
 from kafkabuf.serialization import serialize_with
+from kafkabuf.shown import also_unfinished
 
 __all__ = ["FutureRecordMetadata", "KafkaProducer", "RecordMetadata", "TopicPartition"]
 
@@ -152,6 +153,7 @@ class KafkaProducer(SendCore):
     ) -> None:
         self.close()
 
+    @also_unfinished
     def __repr__(self) -> str:
         named = f"client_id={self.config['client_id']} transactional_id={self.config['transactional_id']}"
         return f"<KafkaProducer {named}>"

@@ -9,7 +9,7 @@ from kafkabuf.config import checks, peer_names, refused, schema_registry
 from kafkabuf.config.kinds import Setting, dotted
 from kafkabuf.config.settings import ProducerSettings
 from kafkabuf.errors import ConfigError
-from kafkabuf.shown import shown
+from kafkabuf.shown import also_unfinished, shown
 
 SMALLEST_SLAB = 512
 
@@ -99,6 +99,7 @@ class ProducerConfig(ProducerSettings):
     def __hash__(self) -> int:
         return hash(tuple(self._values().values()))
 
+    @also_unfinished
     def __repr__(self) -> str:
         return f"ProducerConfig({', '.join(f'{name}={value!r}' for name, value in self._values().items())})"
 

@@ -55,9 +55,9 @@ def refused(name: str, value: object) -> str | None:
     setting = JAVA_ONLY[name]
     if value is None or value == "" or _same(value, setting.default):
         return None
-    found = "" if setting.type == "password" else f", found {value!r}"
     allowed = "leave it out" if setting.default is None else f"leave it out, or set it to {setting.default}"
-    return f"{name}: {setting.reason}; {allowed}{found}"
+    # The value may have a password in it, as a URL may.
+    return f"{name}: {setting.reason}; {allowed}"
 
 
 def _same(value: object, default: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import pickle
+import re
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -421,3 +422,10 @@ def test_option_of_jaas_that_may_be_a_part_of_a_password_is_not_shown(
     with pytest.raises(ConfigError, match=r"sasl\.jaas\.config|password") as caught:
         sasl.mechanism(found, ManualClock(), lambda: 0.5)
     assert SENTINEL not in shown_by(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(refused.JAVA_ONLY))
+def test_value_of_a_refused_setting_is_not_repeated(name: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(name)) as caught:
+        ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092", name: "https://u:s3cret-text@host/"})
+    assert "s3cret-text" not in str(caught.value)

@@ -6,13 +6,23 @@ import copy
 import pickle
 import subprocess
 import sys
+import traceback
 from typing import Any
 
 import pytest
 
 from kafkabuf._aio_futures import AIORecordFuture
+from kafkabuf.aio import AIOKafkaProducer
 from kafkabuf.append._bulk import Segment
+from kafkabuf.append.report import BulkReport
 from kafkabuf.batches._batch import Batch, RecordFuture
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.compat import kafka_python
+from kafkabuf.config import ProducerConfig
+from kafkabuf.errors import ConfigError
+from kafkabuf.formats.registry import SchemaRegistry
+from kafkabuf.producer import KafkaProducer
+from kafkabuf.testing import MockProducer
 from rigs.producer import Rig
 from tests.hostile.objects import SKIPPED_NAMES, extensions, types_of
 
@@ -50,3 +60,22 @@ def test_sealed_types_cannot_be_constructed(kind: Any) -> None:
 
 def test_types_of_futures_and_batches_are_sealed() -> None:
     assert {AIORecordFuture, Batch, RecordFuture, Segment} <= set(SEALED)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ProducerConfig, SchemaRegistry, EmbeddedCluster, KafkaProducer, AIOKafkaProducer, kafka_python.KafkaProducer,
+        MockProducer, BulkReport,
+    ],
+)  # fmt: skip
+def test_object_whose_constructor_raised_has_a_repr(kind: Any) -> None:
+    assert kind.__name__ in repr(kind.__new__(kind))
+
+
+def test_traceback_with_local_variables_shows_the_constructors_error() -> None:
+    with pytest.raises(ConfigError) as caught:
+        KafkaProducer({"bootstrap.servers": "localhost:9092", "schema.registry.basic.auth.user.info": "alice:pass"})
+    shown = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
+    assert "schema.registry.url is missing" in shown
+    assert "<SchemaRegistry, not made yet>" in shown

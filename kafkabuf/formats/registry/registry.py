@@ -24,6 +24,7 @@ from kafkabuf.formats.registry.requests import Deadline, Requests
 from kafkabuf.formats.registry.schemas import KINDS, Registered, Schema, SchemaReference
 from kafkabuf.formats.registry.settings import RegistrySettings, check_choice
 from kafkabuf.formats.registry.subjects import subject_name
+from kafkabuf.shown import also_unfinished
 
 DEFAULT_TIMEOUT = 60.0  # seconds, as max.block.ms
 _MOST_REFERENCES = 200  # they are followed by recursion
@@ -108,6 +109,7 @@ class SchemaRegistry:
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.settings, self._client)
 
+    @also_unfinished
     def __repr__(self) -> str:
         return f"SchemaRegistry({','.join(map(str, self.settings.schema_registry_url))})"
 
