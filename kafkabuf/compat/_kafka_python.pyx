@@ -15,7 +15,7 @@ from kafkabuf._sealed cimport seal
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._batch cimport FAILED, RecordFuture
 
-from kafkabuf.compat.kafka_python_errors import as_peer
+from kafkabuf.compat.kafka_python_errors import as_peer, from_wait
 from kafkabuf.errors import ClosedError, KafkaError, SerializationError, TopicAuthorizationError
 
 
@@ -246,7 +246,7 @@ cdef class SendCore:
         if isinstance(error, SerializationError) and error.__cause__ is not None:
             raise error.__cause__
         if not isinstance(error, TopicAuthorizationError):
-            raise as_peer(error)
+            raise from_wait(error)
         future = FutureRecordMetadata.__new__(FutureRecordMetadata)
         future.refused = error
         future.header_size = -1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,27 @@ def _entry_with_port(entry: str) -> str:
 
 
 def in_whole_ms(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with their times rounded up: the clients take fractions of a millisecond, and kafkabuf does not."""
-    return {name: _whole_ms(value) if name.endswith("_ms") else value for name, value in settings.items()}
+    """The settings with their times rounded up: the clients take fractions of a millisecond, and kafkabuf does not.
+
+    Text with a number, as of an environment variable, is that number. Raises ConfigError for a time that is no number.
+    """
+    return {name: _whole_ms(name, value) if name.endswith("_ms") else value for name, value in settings.items()}
 
 
-def _whole_ms(value: Any) -> Any:
-    # A value that is no time at all stays as it is: kafkabuf refuses it under its name.
-    return math.ceil(value) if isinstance(value, float) and 0 < value < math.inf else value
+def _whole_ms(name: str, value: Any) -> Any:
+    number = _number(value) if isinstance(value, str) else value
+    # The faces compute with times before kafkabuf sees them: what is no number must be refused here, under its name.
+    if number is None or isinstance(number, bool) or not isinstance(number, Real):
+        raise ConfigError(f"{name}: expected a number of milliseconds, found {value!r:.200}")
+    # Infinity and what is negative stay as they are: kafkabuf refuses them under their name.
+    return math.ceil(number) if isinstance(number, float) and 0 < number < math.inf else number
+
+
+def _number(text: str) -> float | None:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return None
 
 
 def absent(module: str, name: str, elsewhere: Mapping[str, str]) -> Exception:

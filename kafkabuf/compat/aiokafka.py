@@ -121,7 +121,6 @@ class AIOKafkaProducer:
             "security_protocol": security_protocol,
             "connections_max_idle_ms": -1 if connections_max_idle_ms is None else connections_max_idle_ms,
             "enable_idempotence": idempotent,
-            **theirs.times(request_timeout_ms, retry_backoff_ms, linger_ms),
         }
         if not idempotent:
             # aiokafka has one request in flight for a partition, so that no retry changes the order.
@@ -138,6 +137,7 @@ class AIOKafkaProducer:
         if secured and ssl_context is None:
             raise ValueError(f"`ssl_context` is mandatory if security_protocol=={security_protocol!r}")
         try:
+            settings |= theirs.times(request_timeout_ms, retry_backoff_ms, linger_ms)
             self._producer = _Producer(in_whole_ms(settings), ssl_context=ssl_context if secured else None)
         except KafkaError as error:
             raise peer_error(error) from error.__cause__

@@ -53,7 +53,11 @@ def metadata_of(topic: str, partition: int, offset: int, timestamp: int, broker_
 
 def whole_ms(timestamp: Any) -> int:
     """A time in ms as aiokafka takes it: the digits of a float are cut off, as `time.time() * 1000` has some."""
-    return int(timestamp) if isinstance(timestamp, float) else operator.index(timestamp)
+    try:
+        return int(timestamp) if isinstance(timestamp, float) else operator.index(timestamp)
+    except (TypeError, ValueError, OverflowError) as error:  # also NaN and infinity, with aiokafka's errors
+        what = f"a record's timestamp must be a number of milliseconds since 1970, found {timestamp!r:.200}"
+        raise type(error)(what) from None
 
 
 class AppendedRecord(NamedTuple):

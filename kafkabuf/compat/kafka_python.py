@@ -19,8 +19,8 @@ from typing import Any, Self
 
 from kafkabuf.compat._kafka_python import FutureRecordMetadata, RecordMetadata, SendCore, TopicPartition
 from kafkabuf.compat._late_names import LateProducer
-from kafkabuf.compat._names import absent
-from kafkabuf.compat.kafka_python_errors import as_peer
+from kafkabuf.compat._names import absent, in_whole_ms
+from kafkabuf.compat.kafka_python_errors import as_peer, from_wait
 from kafkabuf.compat.kafka_python_settings import DEFAULTS, complete, partitioner_in, settings_of, ssl_context_in
 from kafkabuf.errors import KafkaError
 from kafkabuf.interceptors import close_all
@@ -65,7 +65,7 @@ class KafkaProducer(SendCore):
             for name in ("acks", "enable_idempotence"):
                 self.config[name] = getattr(self._producer.config, name)
             if self.config["api_version"] is None:
-                self._bootstrap(self.config["bootstrap_timeout_ms"] / 1000)
+                self._bootstrap(in_whole_ms(self.config)["bootstrap_timeout_ms"] / 1000)
                 self.config["api_version"] = _OLDEST_BROKER
 
     def _prepared_by(self, partitioner: Any) -> _Preparation | None:
@@ -87,8 +87,10 @@ class KafkaProducer(SendCore):
         """The numbers of the topic's partitions. Fetches metadata if necessary, for up to `max_block_ms`."""
         if not isinstance(topic, str):
             raise TypeError(f"a topic's name must be a str, found {topic!r}")
-        with _peers_errors():
+        try:
             return {partition.partition for partition in self._producer.partitions_for(topic).partitions}
+        except KafkaError as error:
+            raise from_wait(error) from error.__cause__
 
     def flush(self, timeout: float | None = None) -> None:
         """Send all buffered records and wait for their outcomes. Raises KafkaTimeoutError after `timeout` seconds."""

@@ -32,6 +32,15 @@ _BY_CLASS: dict[type[KafkaError], tuple[str, ...]] = {
 }
 
 
+def from_wait(error: KafkaError) -> Any:
+    """The error of a call that waited for metadata or memory in vain, as kafka-python's class too.
+
+    kafka-python tells no reason for that: it raises KafkaTimeoutError whatever passes by itself, such as a topic that
+    does not exist yet. The error stays kafkabuf's, with its reason.
+    """
+    return as_peer(error, "KafkaTimeoutError") if error.retriable else as_peer(error)
+
+
 def as_peer(error: KafkaError | None, *preferred: str) -> Any:
     """The error as an instance of kafka-python's class too; unchanged where kafka-python is not installed.
 
@@ -58,6 +67,7 @@ def _class_for(own: type[KafkaError], preferred: tuple[str, ...] = ()) -> type[K
         "__eq__": BaseException.__eq__,
         "__reduce__": _reduce,
         "of": own,
+        "preferred": preferred,
         **({"errno": peer.errno} if hasattr(peer, "errno") else {}),
     }
     return type(peer.__name__, (own, peer), members)
@@ -76,12 +86,12 @@ def _counterpart(own: type[KafkaError], preferred: tuple[str, ...], kafka_errors
 
 
 def _reduce(self: Any) -> tuple[Any, ...]:
-    return _rebuilt, (self.of, self.args)
+    return _rebuilt, (self.of, self.args, self.preferred)
 
 
-def _rebuilt(own: type[KafkaError], args: tuple[Any, ...]) -> Any:
+def _rebuilt(own: type[KafkaError], args: tuple[Any, ...], preferred: tuple[str, ...] = ()) -> Any:
     """Unpickle an error, as kafka-python's class too where the reading process has kafka-python."""
-    return as_peer(own(*args))
+    return as_peer(own(*args), *preferred)
 
 
 @cache

@@ -362,6 +362,20 @@ def test_a_time_that_is_no_time_is_refused(wrong: float) -> None:
         KafkaProducer(bootstrap_servers="127.0.0.1:1", api_version=(2, 5), linger_ms=wrong)
 
 
+@pytest.mark.parametrize("name", ["linger_ms", "request_timeout_ms", "delivery_timeout_ms", "bootstrap_timeout_ms"])
+@pytest.mark.parametrize("wrong", ["soon", True, [5]])
+def test_a_time_that_is_no_number_is_refused_by_its_name(name: str, wrong: Any) -> None:
+    with pytest.raises(peers.KafkaConfigurationError, match=f"{name}: expected a number of milliseconds"):
+        KafkaProducer(bootstrap_servers="127.0.0.1:1", api_version=(2, 5), **{name: wrong})
+
+
+def test_times_of_the_environment_are_numbers_in_text(new: Callable[..., KafkaProducer]) -> None:
+    producer = new(linger_ms="5", request_timeout_ms="999.1", delivery_timeout_ms="5000", bootstrap_timeout_ms="20000")
+    config = producer._producer.config
+    assert (config.linger_ms, config.request_timeout_ms, config.delivery_timeout_ms) == (5, 1000, 5000)
+    producer.send(TOPIC, b"v").get(PATIENCE)
+
+
 def test_an_early_limit_of_delivery_shortens_requests_too(new: Callable[..., KafkaProducer]) -> None:
     new(delivery_timeout_ms=5000).send(TOPIC, b"v").get(PATIENCE)
 
@@ -602,6 +616,17 @@ def test_flush_and_close_end_after_their_time_out(new: Callable[..., KafkaProduc
     producer.close(timeout=0.05)
     assert future.failed()
     assert isinstance(future.exception, peers.KafkaError)
+
+
+def test_a_topic_that_stays_unknown_is_kafka_pythons_time_out() -> None:
+    with EmbeddedCluster(auto_create_topics=False) as without:
+        producer = KafkaProducer(bootstrap_servers=without.bootstrap_servers, max_block_ms=200)
+        for call in (lambda: producer.send("nowhere", b"v"), lambda: producer.partitions_for("nowhere")):
+            with pytest.raises(peers.KafkaTimeoutError, match="auto.create.topics.enable") as raised:
+                call()
+            assert isinstance(raised.value, errors.UnknownTopicOrPartitionError)
+            assert isinstance(pickle.loads(pickle.dumps(raised.value)), peers.KafkaTimeoutError)
+        producer.close()
 
 
 def test_a_full_buffer_is_a_time_out(new: Callable[..., KafkaProducer], cluster: EmbeddedCluster) -> None:

@@ -100,6 +100,18 @@ def test_fractions_of_a_millisecond_are_rounded_up() -> None:
         AIOKafkaProducer(linger_ms=-0.5)
 
 
+@pytest.mark.parametrize("name", ["linger_ms", "request_timeout_ms", "retry_backoff_ms", "metadata_max_age_ms"])
+@pytest.mark.parametrize("wrong", ["soon", None, [5]])
+def test_a_time_that_is_no_number_is_refused_by_its_name(name: str, wrong: Any) -> None:
+    with pytest.raises(their_errors.KafkaConfigurationError, match=f"{name}: expected a number of milliseconds"):
+        AIOKafkaProducer(**{name: wrong})
+
+
+def test_times_of_the_environment_are_numbers_in_text() -> None:
+    config = AIOKafkaProducer(linger_ms="0.1", request_timeout_ms="5000")._producer.config  # type: ignore[arg-type]
+    assert (config.linger_ms, config.request_timeout_ms, config.delivery_timeout_ms) == (1, 5000, 10_001)
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"acks": 2}, {"acks": 1, "enable_idempotence": True}, {"compression_type": "zip"},
@@ -470,8 +482,10 @@ def test_digits_of_a_time_are_cut_off(aio_cluster: EmbeddedCluster, kind: Any) -
             batch = producer.create_batch()
             times.append(batch.append(timestamp=1.7e12 + 0.75, key=None, value=b"v").timestamp)
             for wrong, error in ((float("nan"), ValueError), (float("inf"), OverflowError), ("5", TypeError)):
-                with pytest.raises(error):
+                with pytest.raises(error) as raised:
                     await producer.send_and_wait("times", b"v", timestamp_ms=wrong)
+                if kind is AIOKafkaProducer:
+                    assert f"timestamp must be a number of milliseconds since 1970, found {wrong!r}" in str(raised.value)
             assert times == [1_700_000_000_000] * 2
 
     run(send())
