@@ -4,9 +4,11 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_Check, PyDict_Size
+from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.list cimport PyList_Check, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.math cimport isnan
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -34,6 +36,13 @@ cdef extern from *:
     }
     """
     void* kb_exchange(void** place, void* value) noexcept
+
+cdef bint is_missing(object value) except -1:
+    """Whether pandas writes the value for a missing one: NaN, NA and NaT. It runs no code of the value's class."""
+    if isinstance(value, float):
+        return isnan(PyFloat_AS_DOUBLE(value))
+    return type(value).__name__ in ("NAType", "NaTType")
+
 
 cdef enum:
     CACHED_CLASSES = 256
@@ -190,7 +199,8 @@ cdef class ObjectWriter:
     cdef int refuse_type(self, Writer* w, const Part* part, object value) except -1:
         if value is None:
             return self.refuse(w, f"is None, and {self.target(part)} has no null: {self.null_advice}give a value")
-        return self.refuse(w, f"of type {type(value).__name__} does not fit {self.target(part)}")
+        missing = ": give None for a missing value" if is_missing(value) else ""
+        return self.refuse(w, f"of type {type(value).__name__} does not fit {self.target(part)}{missing}")
 
     cdef int refuse_value(self, Writer* w, const Part* part, object value, str why) except -1:
         has = f"has the value {shown(value)}, which" if type(value) in SHOWN_TYPES else "has a value that"

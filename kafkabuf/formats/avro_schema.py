@@ -240,7 +240,10 @@ class _Parser:
         found = self._named.get(name if "." in name or not namespace else f"{namespace}.{name}")
         found = found or self._named.get(name.removeprefix("."))  # avro_references.py writes the dot
         if found is None:
-            raise ConfigError(f"{path}: there is no Avro type {name!r}; a named type must be defined before its use")
+            raise ConfigError(
+                f"{path}: there is no Avro type {name!r}; a named type must be defined before its use. "
+                "with_schema() takes types of other schemas, as references"
+            )
         return found
 
     def _union(self, schema: list[Any], namespace: str, path: str, depth: int) -> Node:
@@ -282,6 +285,9 @@ class _Parser:
             raise ConfigError(
                 f"{path}: an enum needs different symbols of letters, digits and _, found {symbols!s:.200}"
             )
+        default = schema.get("default")
+        if isinstance(default, str) and default not in symbols:  # Java takes what is no text for no default
+            raise ConfigError(f"{path}: the enum's default {default!r:.200} is not among its symbols")
         enum = Enum(self._full_name(schema, namespace, path), symbols)
         return self._define(enum.name, enum, schema, path)
 

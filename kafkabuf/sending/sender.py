@@ -19,6 +19,7 @@ from kafkabuf.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    InvalidProducerEpochError,
     InvalidRecordError,
     KafkaError,
     NetworkError,
@@ -384,6 +385,11 @@ class Sender(SenderCore):
             return RecordTooLargeError(
                 f"the record needs {batch.size} bytes, which is more than max.message.bytes of topic {batch.topic!r}: "
                 f"raise it there, or send smaller records; the broker says: {error}"
+            )
+        if isinstance(error, InvalidProducerEpochError) and self.transactional_id is not None:
+            return InvalidProducerEpochError(
+                f"{error}. Either a newer producer has the transactional id {self.transactional_id.decode()}, or the "
+                "coordinator has aborted the transaction after transaction.timeout.ms"
             )
         if not isinstance(error, OutOfOrderSequenceNumberError) or not (state and state.was_overtaken(queue, batch)):
             return error

@@ -622,7 +622,7 @@ def test_a_topic_that_stays_unknown_is_kafka_pythons_time_out() -> None:
     with EmbeddedCluster(auto_create_topics=False) as without:
         producer = KafkaProducer(bootstrap_servers=without.bootstrap_servers, max_block_ms=200)
         for call in (lambda: producer.send("nowhere", b"v"), lambda: producer.partitions_for("nowhere")):
-            with pytest.raises(peers.KafkaTimeoutError, match="auto.create.topics.enable") as raised:
+            with pytest.raises(peers.KafkaTimeoutError, match=r"auto\.create\.topics\.enable") as raised:
                 call()
             assert isinstance(raised.value, errors.UnknownTopicOrPartitionError)
             assert isinstance(pickle.loads(pickle.dumps(raised.value)), peers.KafkaTimeoutError)

@@ -484,8 +484,8 @@ def test_digits_of_a_time_are_cut_off(aio_cluster: EmbeddedCluster, kind: Any) -
             for wrong, error in ((float("nan"), ValueError), (float("inf"), OverflowError), ("5", TypeError)):
                 with pytest.raises(error) as raised:
                     await producer.send_and_wait("times", b"v", timestamp_ms=wrong)
-                if kind is AIOKafkaProducer:
-                    assert f"timestamp must be a number of milliseconds since 1970, found {wrong!r}" in str(raised.value)
+                expected = f"timestamp must be a number of milliseconds since 1970, found {wrong!r}"
+                assert kind is not AIOKafkaProducer or expected in str(raised.value)
             assert times == [1_700_000_000_000] * 2
 
     run(send())

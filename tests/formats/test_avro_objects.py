@@ -6,6 +6,8 @@ import array
 import collections
 import dataclasses
 import enum
+import io
+import math
 import types
 import uuid
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -13,7 +15,9 @@ from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple
 
 import attrs
+import fastavro
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -210,6 +214,10 @@ NESTED = _record(_field("m", {"type": "map", "values": ["null", POINT]}))
         (POINT, object(), "^value of type object does not fit Avro's record Point$"),
         (POINT, types.SimpleNamespace(), "does not fit Avro's record Point$|is missing"),
         ("int", True, "of type bool does not fit Avro's int$"),
+        (["null", "string"], math.nan, "^value of type float does not fit Avro's string: give None for a missing"),
+        (["null", "long"], np.float64("nan"), "does not fit Avro's long: give None for a missing value$"),
+        (["null", "string"], pd.NA, "does not fit Avro's string: give None for a missing value$"),
+        (["null", "string"], pd.NaT, "does not fit Avro's string: give None for a missing value$"),
         ("long", 5.0, "of type float does not fit Avro's long$"),
         pytest.param("long", 10**5000, "of type int has the value of too many digits", id="digits"),
         ("boolean", 1, "of type int does not fit"),
@@ -341,3 +349,20 @@ def test_missing_key_of_a_nullable_field_is_an_error_where_fastavro_writes_null(
         Avro(schema).encode_object({})
     field["default"] = None
     assert Avro(schema).encode_object({}) == b"\0"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ("int", True),
+        ("int", 2**31),
+        ({"type": "array", "items": "int"}, {1, 2}),
+        ({"type": "int", "logicalType": "date"}, datetime(2026, 7, 1)),
+        ({"type": "int", "logicalType": "date"}, "2026-07-01"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, 1.5e12),
+    ],
+)
+def test_what_the_page_says_that_only_fastavro_takes_is_refused(schema: Schema, value: Any) -> None:
+    fastavro.schemaless_writer(io.BytesIO(), fastavro.parse_schema(schema), value)
+    with pytest.raises(SerializationError):
+        Avro(schema).encode_object(value)

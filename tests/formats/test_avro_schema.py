@@ -63,6 +63,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "union in a union": ([["null", "int"], "string"], "must not be the branch"),
     "two branches": (["int", "int"], "two branches of the same type: int, int"),
     "two arrays": ([{"type": "array", "items": "int"}, {"type": "array", "items": "long"}], "two branches"),
+    "enum's default": (
+        {"type": "enum", "name": "E", "symbols": ["A", "B"], "default": "C"},
+        "default 'C' is not among its symbols",
+    ),
     "depth": (nested(65), "deeper than 64 levels"),
     "text's depth": ("[" * 100_000, "deeper than 64 levels"),
     "no JSON": ({"type": object()}, "no JSON"),

@@ -56,6 +56,8 @@ def test_schema_that_is_not_registered_is_an_error_without_auto_register(fake: F
     registry = connect(fake, client, **{"auto.register.schemas": "false"})
     with pytest.raises(SchemaRegistryError, match="Schema not found") as caught:
         registry.resolve(RECORD, subject="t-value")
+    assert str(caught.value).startswith("subject 't-value': ")
+    assert str(caught.value).endswith("auto.register.schemas is false: register the schema first, or set it to true")
     assert (caught.value.status, caught.value.error_code, caught.value.retriable) == (404, 40403, False)
     assert fake.subjects == {}
     connect(fake, client).resolve(RECORD, subject="t-value")
@@ -115,6 +117,24 @@ def test_contradictory_choices_are_refused(fake: FakeRegistry) -> None:
     with pytest.raises(ConfigError, match="give a schema"):
         registry.resolve(None, subject="s")
     assert fake.seen == []
+
+
+def test_each_refusal_names_the_subject_of_the_request(fake: FakeRegistry, client: str) -> None:
+    registry = connect(fake, client)
+    missing = SchemaReference("n.Far", "far", 1)
+    for call in (
+        lambda: registry.latest("none"),
+        lambda: registry.by_id(99, "none"),
+        lambda: registry.resolve(RECORD, subject="none", use_latest_version=True),
+        lambda: registry.resolve(RECORD, subject="none", auto_register=False),
+    ):
+        with pytest.raises(SchemaRegistryError, match=r"^subject 'none': .*404"):
+            call()
+    with pytest.raises(SchemaRegistryError, match=r"^subject 'far': .*404"):
+        registry.resolve(RECORD, subject="none", references=[missing])
+    fake.faults = [422]
+    with pytest.raises(SchemaRegistryError, match=r"^subject 'none': .*422"):
+        registry.resolve(RECORD, subject="none")
 
 
 def test_option_of_a_call_overrides_that_of_the_settings(fake: FakeRegistry, client: str) -> None:

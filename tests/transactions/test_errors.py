@@ -300,6 +300,8 @@ def test_failed_batch_ends_its_transaction_and_its_epoch(code: int, v2: bool) ->
     assert error is not None
     assert error.code == code
     assert raised.value.__cause__ is error
+    if code == 47:
+        assert "Either a newer producer has the transactional id" in str(error)
     rig.manager.abort()
     assert rig.manager.producer_state.producer_epoch == epoch + 1
     assert rig.asked.count("init") == (0 if v2 else 1)

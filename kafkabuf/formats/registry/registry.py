@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.config.schema_registry import FRAMINGS
@@ -20,16 +20,17 @@ from kafkabuf.errors import ConfigError, SchemaRegistryError, SerializationError
 from kafkabuf.formats.registry import avro_compatibility, framing
 from kafkabuf.formats.registry.cache import ResponseCache
 from kafkabuf.formats.registry.closing import Closing
-from kafkabuf.formats.registry.requests import Deadline, Requests
+from kafkabuf.formats.registry.requests import Deadline, Requests, Session
 from kafkabuf.formats.registry.schemas import KINDS, Registered, Schema, SchemaReference
 from kafkabuf.formats.registry.settings import RegistrySettings, check_choice
 from kafkabuf.formats.registry.subjects import subject_name
-from kafkabuf.shown import also_unfinished
+from kafkabuf.shown import also_unfinished, shown
 
 DEFAULT_TIMEOUT = 60.0  # seconds, as max.block.ms
 _MOST_REFERENCES = 200  # they are followed by recursion
 _FOR_EVER = float("inf")
 
+T = TypeVar("T")
 IndexFinder = Callable[[str, Sequence[tuple[str, str]]], Sequence[int] | None]
 
 
@@ -230,19 +231,35 @@ class SchemaRegistry:
         if given is None:
             raise ConfigError("give a schema, or set use.latest.version or use.schema.id")
         if not choice.auto_register:
-            return self._lookup(subject, given, choice.normalize, deadline)
+            advice = "; auto.register.schemas is false: register the schema first, or set it to true"
+            return self._lookup(subject, given, choice.normalize, deadline, if_missing=advice)
         return self._cache.get(
             ("registered", subject, given, choice.normalize),
-            lambda: self._requests.ask(lambda at: at.register(subject, given, choice.normalize), deadline),
+            lambda: self._ask(subject, lambda at: at.register(subject, given, choice.normalize), deadline),
             self.lifetime,
         )
 
+    def _ask(self, subject: str | None, request: Callable[[Session], T], deadline: Deadline, if_missing: str = "") -> T:
+        """The response to a request about a subject, which the error of a refusal names: registries often do not."""
+        try:
+            return self._requests.ask(request, deadline)
+        except SchemaRegistryError as error:
+            if subject is not None:
+                error.args = (f"subject {shown(subject)}: {error}{if_missing if error.status == 404 else ''}",)
+            raise
+
     def _lookup(
-        self, subject: str, schema: Schema, normalize: bool, deadline: Deadline, deleted: bool = False
+        self,
+        subject: str,
+        schema: Schema,
+        normalize: bool,
+        deadline: Deadline,
+        deleted: bool = False,
+        if_missing: str = "",
     ) -> Registered:
         return self._cache.get(
             ("lookup", subject, schema, normalize, deleted),
-            lambda: self._requests.ask(lambda at: at.lookup(subject, schema, normalize, deleted), deadline),
+            lambda: self._ask(subject, lambda at: at.lookup(subject, schema, normalize, deleted), deadline, if_missing),
             self.lifetime,
         )
 
@@ -252,7 +269,7 @@ class SchemaRegistry:
         text_format = _text_format(kind)
         return self._cache.get(
             ("version", subject, version, text_format),
-            lambda: self._requests.ask(lambda at: at.version(subject, version, text_format), deadline),
+            lambda: self._ask(subject, lambda at: at.version(subject, version, text_format), deadline),
             self.lifetime,
         )
 
@@ -260,7 +277,7 @@ class SchemaRegistry:
         text_format = _text_format(kind)
         return self._cache.get(
             ("id", schema_id, subject, text_format),
-            lambda: self._requests.ask(lambda at: at.by_id(schema_id, subject, text_format), deadline),
+            lambda: self._ask(subject, lambda at: at.by_id(schema_id, subject, text_format), deadline),
             _FOR_EVER,
         )
 
