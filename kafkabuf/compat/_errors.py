@@ -6,20 +6,26 @@ import importlib
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, partial
 from types import ModuleType
 from typing import TypeVar
 
+from kafkabuf.compat._names import with_own_names
 from kafkabuf.errors import KafkaError
 from kafkabuf.network.background import BackgroundCall
 
 Error = TypeVar("Error", bound=KafkaError)
 
 
-def converted(error: KafkaError, kind: type[Error]) -> Error:
-    """An error of class `kind` with the text, fields, cause and traceback of `error`."""
-    other = kind(*error.args)
+def converted(error: KafkaError, kind: type[Error], names: Mapping[str, str]) -> Error:
+    """An error of class `kind` with the text, fields, cause and traceback of `error`.
+
+    `names` has the settings of kafkabuf's that have another name in the face.
+    """
+    args = tuple(with_own_names(arg, names) if isinstance(arg, str) else arg for arg in error.args)
+    other = kind(*args)
     other.__dict__.update(error.__dict__)
     other.__cause__ = error.__cause__
     other.__suppress_context__ = True

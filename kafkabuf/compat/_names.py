@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from numbers import Real
@@ -38,19 +39,36 @@ def in_whole_ms(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole_ms(name: str, value: Any) -> Any:
-    number = _number(value) if isinstance(value, str) else value
-    # The faces compute with times before kafkabuf sees them: what is no number must be refused here, under its name.
-    if number is None or isinstance(number, bool) or not isinstance(number, Real):
-        raise ConfigError(f"{name}: expected a number of milliseconds, found {value!r:.200}")
+    number = as_number(name, value, "a number of milliseconds")
     # Infinity and what is negative stay as they are: kafkabuf refuses them under their name.
     return math.ceil(number) if isinstance(number, float) and 0 < number < math.inf else number
 
 
-def _number(text: str) -> float | None:
+def as_number(name: str, value: Any, what: str = "a number") -> Any:
+    """The number, also of text. The faces compute with it before kafkabuf sees it, and so refuse it under its name."""
+    number = _number_in(value) if isinstance(value, str) else value
+    if number is None or isinstance(number, bool) or not isinstance(number, Real):
+        raise ConfigError(f"{name}: expected {what}, found {value!r:.200}")
+    return number
+
+
+def _number_in(text: str) -> float | None:
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)
     return None
+
+
+def with_own_names(text: str, names: Mapping[str, str]) -> str:
+    """The text of an error, and behind it what the settings that it names are called in the face: `names` says so."""
+    known = [f"{name} is {own} here" for name, own in names.items() if _names(text, name)]
+    note = f" ({'; '.join(known)})" if known else ""
+    return text if note in text else text + note
+
+
+def _names(text: str, name: str) -> bool:
+    """Whether the text has the name, and not as a part of a longer one."""
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?!\w|\.\w)", text) is not None
 
 
 def absent(module: str, name: str, elsewhere: Mapping[str, str]) -> Exception:

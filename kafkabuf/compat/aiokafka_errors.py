@@ -30,6 +30,18 @@ _NAMES: dict[type[KafkaError], str] = {
 }
 
 
+_NAMES_HERE = {
+    "ssl.truststore.location": "the ssl_context",
+    "ssl.keystore.location": "the ssl_context",
+    "batch.size": "max_batch_size",
+    "max.block.ms": "request_timeout_ms",
+    "delivery.timeout.ms": "linger_ms + 2 x request_timeout_ms",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "sasl.oauthbearer.token.provider": "sasl_oauth_token_provider",
+}
+
+
 class UnknownPartitionError(errors.InvalidPartitionsError, AssertionError):
     """aiokafka raises AssertionError for a partition that the topic does not have."""
 
@@ -44,7 +56,7 @@ def peer_error(error: KafkaError) -> KafkaError:
     both = _class_of_both(kind)  # type: ignore[arg-type]
     if isinstance(error, both):
         return error
-    return converted(error, both)
+    return converted(error, both, _NAMES_HERE)
 
 
 @cache

@@ -32,6 +32,19 @@ _BY_CLASS: dict[type[KafkaError], tuple[str, ...]] = {
 }
 
 
+_NAMES_HERE = {
+    "ssl.truststore.location": "ssl_cafile",
+    "ssl.keystore.location": "ssl_certfile",
+    "ssl.keystore.certificate.chain": "ssl_certfile",
+    "ssl.keystore.key": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "sasl.oauthbearer.token.provider": "sasl_oauth_token_provider",
+}
+
+
 def from_wait(error: KafkaError) -> Any:
     """The error of a call that waited for metadata or memory in vain, as kafka-python's class too.
 
@@ -50,7 +63,7 @@ def as_peer(error: KafkaError | None, *preferred: str) -> Any:
         return error
     # mypy takes the hash of an error, which an instance has, for that of its class.
     both = _class_for(type(error), preferred)  # type: ignore[arg-type]
-    return error if both is None else converted(error, both)
+    return error if both is None else converted(error, both, _NAMES_HERE)
 
 
 @cache

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.compat._names import file_text, in_whole_ms, with_port
+from kafkabuf.compat._names import as_number, file_text, in_whole_ms, with_port
 from kafkabuf.config.kinds import INT32_MAX
 from kafkabuf.errors import ConfigError
 
@@ -114,6 +114,9 @@ def complete(configs: Mapping[str, Any]) -> dict[str, Any]:
         names = ", ".join(sorted(unknown))
         raise ConfigError(f"Unrecognized configs: kafka-python's KafkaProducer has no setting {names}")
     config = DEFAULTS | {name: value for name, value in configs.items() if value is not None}
+    for name in ("security_protocol", "sasl_mechanism"):  # kafkabuf takes both in any case
+        if isinstance(config[name], str):
+            config[name] = config[name].upper()
     version = config["api_version"]
     if isinstance(version, str):
         config["api_version"] = None if version == "auto" else tuple(map(int, version.split(".")))
@@ -158,7 +161,8 @@ def _idempotence(config: dict[str, Any], given: Collection[str]) -> dict[str, An
     if "enable_idempotence" in given:
         return {"enable_idempotence": config["enable_idempotence"]}
     # kafkabuf itself switches it off for acks and retries.
-    too_many = config["max_in_flight_requests_per_connection"] > 5
+    name = "max_in_flight_requests_per_connection"
+    too_many = as_number(name, config[name]) > 5
     return {"enable_idempotence": False} if too_many and config["transactional_id"] is None else {}
 
 

@@ -679,6 +679,31 @@ def test_every_error_of_kafkabuf_can_be_kafka_pythons(own: type[errors.KafkaErro
     assert {both: 1}[both] == 1
 
 
+def test_an_error_says_what_its_settings_are_called_here(tmp_path: Path) -> None:
+    missing = str(tmp_path / "no.pem")
+    with pytest.raises(
+        peers.KafkaConfigurationError, match=r"\(ssl\.truststore\.location is ssl_cafile here\)$"
+    ) as raised:
+        KafkaProducer(bootstrap_servers="127.0.0.1:1", security_protocol="SSL", ssl_cafile=missing)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+    assert str(as_peer(errors.ConfigError("linger.ms and my.sasl.username"))) == "linger.ms and my.sasl.username"
+
+
+def test_the_protocol_and_the_mechanism_may_be_in_lower_case() -> None:
+    with EmbeddedCluster(security=Security(users={"ada": "secret"})) as secured:
+        login = {"sasl_plain_username": "ada", "sasl_plain_password": "secret"}
+        protocol = {"security_protocol": "sasl_plaintext", "sasl_mechanism": "plain"}
+        producer = KafkaProducer(bootstrap_servers=secured.bootstrap_servers, **protocol, **login)
+        assert producer.send(TOPIC, b"v").get(PATIENCE).offset == 0
+        producer.close()
+
+
+def test_a_number_of_the_environment_is_a_number_in_text(new: Callable[..., KafkaProducer]) -> None:
+    assert new(max_in_flight_requests_per_connection="9").config["enable_idempotence"] is False
+    with pytest.raises(peers.KafkaConfigurationError, match="max_in_flight_requests_per_connection: expected a number"):
+        new(max_in_flight_requests_per_connection="many")
+
+
 def test_an_error_survives_a_pickle_and_a_second_translation() -> None:
     error = as_peer(errors.TimeoutError("late"))
     again = pickle.loads(pickle.dumps(error))

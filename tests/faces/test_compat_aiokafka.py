@@ -107,6 +107,11 @@ def test_a_time_that_is_no_number_is_refused_by_its_name(name: str, wrong: Any) 
         AIOKafkaProducer(**{name: wrong})
 
 
+def test_an_error_says_what_its_settings_are_called_here() -> None:
+    late = peer_error(errors.TimeoutError("not acknowledged within delivery.timeout.ms (4000 ms)"))
+    assert str(late).endswith("(4000 ms) (delivery.timeout.ms is linger_ms + 2 x request_timeout_ms here)")
+
+
 def test_times_of_the_environment_are_numbers_in_text() -> None:
     config = AIOKafkaProducer(linger_ms="0.1", request_timeout_ms="5000")._producer.config  # type: ignore[arg-type]
     assert (config.linger_ms, config.request_timeout_ms, config.delivery_timeout_ms) == (1, 5000, 10_001)

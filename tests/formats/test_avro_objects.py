@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import attrs
 import fastavro
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
