@@ -4,6 +4,10 @@ A handler that sends each line to Kafka holds its lock while send() waits for me
 line in this time, it would wait for the lock, and the handler for the Sender. So the Sender takes the locks of the
 handlers only where they are free. Otherwise a thread of its own waits for them and hands the line over, with the lines
 that follow, in order.
+
+A handler of another library may have a lock of its own, which nobody sees here (loguru's, behind an intercepting
+handler). So the Sender itself calls only handlers of classes that are known to write and not to wait for it. The thread
+calls the others, and the Sender waits for a moment, so that its lines appear at once where nothing is in the way.
 """
 
 from __future__ import annotations
@@ -12,10 +16,13 @@ import logging
 import os
 import threading
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
-from kafkabuf.threads import Lock, new_thread
+from kafkabuf.threads import Event, Lock, new_thread
 
+PATIENCE = 0.2  # seconds that the Sender gives a handler of an unknown class
+_WRITING = ("logging", "logging.handlers", "_pytest.logging")  # modules whose handlers write, and do not send to Kafka
 LONGEST = 1000  # lines that wait; the newest are dropped beyond that
 _here = threading.local()
 
@@ -34,8 +41,15 @@ class Handover:
     def __call__(self, record: logging.LogRecord) -> None:
         if not getattr(_here, "never_waits", False):
             type(self._logger).callHandlers(self._logger, record)
-        elif _queue or not self._call_unless_busy(record):
-            _hand_over(self._logger, record)
+        elif _queue:
+            _hand_over(_Line(self._logger, record))
+        elif not _only_write(self._logger):
+            line = _Line(self._logger, record)
+            _hand_over(line)
+            if line.ended.wait(PATIENCE) and line.error is not None:
+                raise line.error  # ProducerLog tells it once
+        elif not self._call_unless_busy(record):
+            _hand_over(_Line(self._logger, record))
 
     def _call_unless_busy(self, record: logging.LogRecord) -> bool:
         """Call the handlers with their locks held. False: another thread holds one of the locks."""
@@ -52,26 +66,47 @@ class Handover:
                 lock.release()
 
 
-_queue: deque[tuple[logging.Logger, logging.LogRecord]] = deque()
+class _Line:
+    """A line that the thread hands to its handlers."""
+
+    def __init__(self, logger: logging.Logger, record: logging.LogRecord) -> None:
+        self.logger = logger
+        self.record = record
+        self.ended = Event()
+        self.error: BaseException | None = None
+
+
+_queue: deque[_Line] = deque()
 _lock = Lock()
 _running = False
 
 
-def _locks(logger: logging.Logger | None) -> list[Any]:
-    """The locks of all handlers that get the logger's records."""
-    locks = []
+def _handlers(logger: logging.Logger | None) -> Iterator[logging.Handler]:
+    """All handlers that get the logger's records."""
     while logger is not None:
-        locks += [lock for handler in logger.handlers if (lock := getattr(handler, "lock", None)) is not None]
+        yield from tuple(logger.handlers)
         logger = logger.parent if logger.propagate else None
-    return locks
 
 
-def _hand_over(logger: logging.Logger, record: logging.LogRecord) -> None:
+def _locks(logger: logging.Logger) -> list[Any]:
+    return [lock for handler in _handlers(logger) if (lock := getattr(handler, "lock", None)) is not None]
+
+
+def _only_write(logger: logging.Logger) -> bool:
+    return all(_origin(type(handler), name) in _WRITING for handler in _handlers(logger) for name in ("emit", "handle"))
+
+
+def _origin(kind: type, method: str) -> str:
+    """The module of the class that defines the method."""
+    return next((ancestor.__module__ for ancestor in kind.__mro__ if method in ancestor.__dict__), "")
+
+
+def _hand_over(line: _Line) -> None:
     global _running
     if len(_queue) >= LONGEST:
         return
     with _lock:
-        _queue.append((logger, record))
+        _queue.append(line)
         if _running:
             return
         _running = True
@@ -89,13 +124,14 @@ def _run() -> None:
             if not _queue:
                 _running = False
                 return
-            logger, record = _queue[0]
+            line = _queue[0]
         try:
-            type(logger).callHandlers(logger, record)
-        except Exception:
-            pass  # a handler that raises must not keep the lines behind
+            type(line.logger).callHandlers(line.logger, line.record)
+        except BaseException as error:  # a handler that raises, even SystemExit, must not keep the lines behind
+            line.error = error
         with _lock:
             _queue.popleft()
+        line.ended.set()
 
 
 def _forget() -> None:
