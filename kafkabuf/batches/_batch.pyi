@@ -31,6 +31,8 @@ class Batch:
     renumbered: bool
     unseen: bool
     doubtful: bool
+    @property
+    def whole_doubtful(self) -> bool: ...
     first: int
     parts: list[Batch] | None
     whole: Batch | None

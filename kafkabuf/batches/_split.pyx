@@ -57,6 +57,7 @@ def split(AccumulatorCore accumulator not None, Batch refused not None):
     refused.retry_at = 0
     for part in [refused] if whole.parts is None else list(whole.parts):
         if part.outcome == PENDING and part.builder.count > 1 and part.builder.position >= limit:
+            part.whole_doubtful = part.whole_doubtful or part.doubtful
             front = halve(part, whole)
             divide_numbers(queue, part, front)
             accumulator.put_back(queue, front)
@@ -93,6 +94,7 @@ cdef Batch halve(Batch batch, Batch whole):
         front.closed = True
         front.number = batch.number
         front.doubtful = batch.doubtful
+        front.whole_doubtful = batch.whole_doubtful
         front.whole = whole
         front.first = batch.first
         batch.first += front.builder.count

@@ -391,6 +391,11 @@ class Sender(SenderCore):
                 f"{error}. Either a newer producer has the transactional id {self.transactional_id.decode()}, or the "
                 "coordinator has aborted the transaction after transaction.timeout.ms"
             )
+        if isinstance(error, OutOfOrderSequenceNumberError) and batch.whole_doubtful:
+            return OutOfOrderSequenceNumberError(
+                "it is unknown whether the broker has the record: it was sent in a larger batch, to which no response "
+                f"came, and the broker then refused that batch as too large. A retry could append it twice ({error})"
+            )
         if not isinstance(error, OutOfOrderSequenceNumberError) or not (state and state.was_overtaken(queue, batch)):
             return error
         return OutOfOrderSequenceNumberError(

@@ -89,6 +89,8 @@ class ProducerState(SequenceCore):
         # moves to another broker.
         if isinstance(error, UnknownProducerIdError) and log_start_offset < 0:
             return True
+        if batch.whole_doubtful:
+            return False  # the broker may have the whole, and then refuses the numbers of its parts
         forgotten = isinstance(error, UnknownProducerIdError)
         batch.unseen = True
         # Only the first batch asks for an epoch. The broker refused a later batch because of a batch before it.
@@ -103,6 +105,8 @@ class ProducerState(SequenceCore):
     def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
         """A batch failed. `refused`: it is certain that the broker did not append it in the last attempt."""
         certain = refused and self.is_next(queue, batch) and self.in_doubt(queue, batch) is None
+        # The parts behind would get new numbers, and come twice where the broker has the whole.
+        certain = certain and not batch.whole_doubtful
         if not self.failed(queue, batch):
             return
         if certain:
