@@ -441,11 +441,17 @@ class TransactionalUser(User):
                 transaction.fate = Fate.ABORTED
 
     def check_alive(self) -> None:
-        """A new transaction with a record of every partition commits at once."""
-        until = self.world.now() + self.patience()
+        """A new transaction with a record of every partition commits at once.
+
+        The transaction may time out while the producer waits for a frozen node, and that fences the producer. The
+        producer that replaces it has to find the node out anew.
+        """
+        until, first = self.world.now() + self.patience(), self.producer
         while self.world.now() < until:
             if self._probe_once():
                 return
+            if self.world.frozen and first is not None and self.producer is not first:
+                until, first = self.world.now() + self.patience(), None
             self.world.rest(_PAUSE)
         self.world.fail(f"{self.name}: all is well, and no transaction was committed in {self.patience():.1f} s")
 
