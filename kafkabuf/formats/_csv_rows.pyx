@@ -32,29 +32,12 @@ def whole_rows(bytes text not None, int place, int delimiter=44):
     cdef const uint8_t* end = begin + len(text)
     cdef const uint8_t* at = begin
     cdef const uint8_t* row = begin
-    cdef uint8_t byte
+    cdef uint8_t byte = 0
     with nogil:
         while at < end:
-            if place == QUOTED:
-                at = <const uint8_t*>memchr(at, 34, end - at)
-                if at == NULL:
-                    break
-                place = QUOTE
-                at += 1
-                continue
-            byte = at[0]
-            at += 1
-            if byte == 34 and place != FIELD:
-                place = QUOTED
-            elif byte == delimiter:
-                place = START
-            elif byte == 10 or byte == 13:
-                place = START
-                # Behind the last byte stands a zero.
-                if byte == 10 or (at < end and at[0] != 10):
-                    row = at
-            else:
-                place = FIELD
+            at = step(at, end, delimiter, &place, &byte)
+            if place == START and (byte == 10 or (byte == 13 and at < end and at[0] != 10)):
+                row = at
     return row - begin, place
 
 
@@ -111,31 +94,42 @@ def torn_rows(bytes text not None, int delimiter=44):
 cdef Row row_from(const uint8_t* at, const uint8_t* end, int delimiter) noexcept nogil:
     """The row that begins here. The text ends its last row."""
     cdef Row row
-    cdef int place = START
-    cdef uint8_t byte
+    cdef int place = START, before
+    cdef uint8_t byte = 0
     row.blank, row.torn = True, False
     while at < end:
-        if place == QUOTED:
-            at = <const uint8_t*>memchr(at, 34, end - at)
-            if at == NULL:
-                break
-            place = QUOTE
-            at += 1
-            continue
-        byte = at[0]
-        at += 1
-        if byte == 10 or byte == 13:
+        before = place
+        at = step(at, end, delimiter, &place, &byte)
+        if place == START and byte != delimiter:
             if byte == 10 or at == end or at[0] != 10:
                 row.end = at
                 return row
-            continue
-        row.blank = False
-        if byte == 34 and place != FIELD:
-            place = QUOTED
-        elif byte == delimiter:
-            place = START
         else:
-            row.torn = row.torn or place == QUOTE
-            place = FIELD
+            row.blank = False
+            row.torn = row.torn or (before == QUOTE and place == FIELD)
     row.end = end
     return row
+
+
+cdef inline const uint8_t* step(
+    const uint8_t* at, const uint8_t* end, int delimiter, int* place, uint8_t* byte
+) noexcept nogil:
+    """Go on behind the next byte, in a quoted field behind its next quote, or to the end of the text without one.
+
+    `byte` becomes the byte in front of that, and `place` the place behind it.
+    """
+    if place[0] == QUOTED:
+        at = <const uint8_t*>memchr(at, 34, end - at)
+        if at == NULL:
+            return end
+        place[0] = QUOTE
+        byte[0] = 34
+        return at + 1
+    byte[0] = at[0]
+    if byte[0] == 34 and place[0] != FIELD:
+        place[0] = QUOTED
+    elif byte[0] == delimiter or byte[0] == 10 or byte[0] == 13:
+        place[0] = START
+    else:
+        place[0] = FIELD
+    return at + 1
