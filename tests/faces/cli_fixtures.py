@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
-
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster
+from tests.one_node import new_topic
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as running:
-        yield running
+pytest_plugins = ["tests.one_node"]
 
 
 @pytest.fixture
 def topic(cluster: EmbeddedCluster) -> str:
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    cluster.create_topic(name)
-    return name
+    return new_topic(cluster)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
-import io
 import json
 import os
 import signal
@@ -36,26 +34,14 @@ from kafkabuf.formats.registry import SchemaRegistry, confluent_bounds, confluen
 from kafkabuf.formats.registry.resolving import resolve_format
 from kafkabuf.formats.registry.transport import LARGEST_BODY
 from tests.formats.registry_support import RECORD, FakeRegistry, connect, running
+from tests.network.hostile_responses import CHUNKED, MB, OK, compressed_response
 
 pytest_plugins = ["tests.formats.registry_fixtures"]
 
-MB = 2**20
-OK = b"HTTP/1.1 200 OK\r\n"
 ROW = pa.table({"a": [7]})
-CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------
-
-
-def _compressed() -> bytes:
-    """A response of some hundred kilobytes that becomes 64 MB."""
-    out = io.BytesIO()
-    with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=1) as file:
-        for _ in range(64):
-            file.write(bytes(MB))
-    body = out.getvalue()
-    return OK + f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 @pytest.mark.parametrize(
@@ -69,7 +55,7 @@ def _compressed() -> bytes:
         ("endless", OK + b"X: ", bytes(MB), 0),
         ("endless", OK, b"X: y\r\n" * 10_000, 0),
         ("endless", b"HTTP/1.1 500 No\r\n\r\n", bytes(MB), 0),
-        ("raw", _compressed()),
+        ("raw", compressed_response()),
     ],
     ids=["body", "length", "chunks", "chunk", "trailers", "header", "headers", "refusal", "compressed"],
 )

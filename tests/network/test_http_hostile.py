@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import random
 import re
 import socket
@@ -27,13 +25,11 @@ from kafkabuf.network import http_request, oauth
 from kafkabuf.network.http_request import Advice, Request, Transport
 from tests.formats.registry_support import RECORD, FakeRegistry, running
 from tests.network.certificates import Authority
+from tests.network.hostile_responses import CHUNKED, MB, OK, compressed_response
 from tests.network.security_support import server_context
 from tests.network.support import PATIENCE, config_for
 
-MB = 2**20
 SECRET = "sentinel-of-the-client"
-OK = b"HTTP/1.1 200 OK\r\n"
-CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 THREADS = ("kafkabuf-schema-registry", "kafkabuf-token-endpoint")
 TOKEN = b'{"access_token": "granted", "expires_in": 3600, "id": 5}'
 
@@ -135,16 +131,6 @@ def _wait_for_threads() -> None:
 # ---- too many bytes --------------------------------------------------------------------------------------------------
 
 
-def compressed() -> bytes:
-    """A response of some hundred kilobytes that would become 64 MB."""
-    out = io.BytesIO()
-    with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=1) as file:
-        for _ in range(64):
-            file.write(bytes(MB))
-    body = out.getvalue()
-    return OK + f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-
-
 ENDLESS: dict[str, Any] = {
     "body": ("endless", OK + b"\r\n", bytes(MB), 0),
     "body with a length": ("endless", OK + b"Content-Length: 3000000000\r\n\r\n", bytes(MB), 0),
@@ -161,7 +147,7 @@ ENDLESS: dict[str, Any] = {
     "continues": ("endless", b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000, 0),
     "refusal": ("endless", b"HTTP/1.1 400 No\r\n\r\n", bytes(MB), 0),
     "failure": ("endless", b"HTTP/1.1 503 No\r\n\r\n", bytes(MB), 0),
-    "compressed": ("raw", compressed()),
+    "compressed": ("raw", compressed_response()),
 }
 
 

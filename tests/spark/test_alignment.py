@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -19,23 +17,18 @@ from kafkabuf.spark.place import TaskAttempt
 from kafkabuf.spark.schema import ALIGNED, aligned_partitions
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import BatchWriter
+from tests.one_node import new_topic
 from tests.spark.job import PARTITIONS, placed
+
+pytest_plugins = ["tests.one_node"]
 
 TASK = 2
 TEXT = T.StringType()
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def topic(cluster: EmbeddedCluster) -> str:
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    cluster.create_topic(name, partitions=PARTITIONS)
-    return name
+    return new_topic(cluster, partitions=PARTITIONS)
 
 
 def schema_of(*names: str, **aligned: int) -> T.StructType:

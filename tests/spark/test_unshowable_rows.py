@@ -9,7 +9,6 @@ import json
 import pickle
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +21,10 @@ from kafkabuf.errors import InvalidTimestampError, SerializationError
 from kafkabuf.spark import KafkabufDataSource
 from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.report import TaskReport
+from tests.one_node import new_topic
 from tests.spark.test_formats import records
+
+pytest_plugins = ["tests.one_node"]
 
 BAD = b"\xffA"
 ROWS = 6
@@ -32,18 +34,11 @@ CASES = [(g, policy) for g in GUARANTEES for policy in (["skip"] if g == "atomic
 RECORD = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}]}
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def topic(cluster: EmbeddedCluster) -> str:
     """A topic that takes no timestamp more than an hour off."""
-    name = f"t-{uuid.uuid4().hex[:8]}"
     hour = {"message.timestamp.before.max.ms": "3600000", "message.timestamp.after.max.ms": "3600000"}
-    cluster.create_topic(name, partitions=1, configs=hour)
+    name = new_topic(cluster, partitions=1, configs=hour)
     cluster.create_topic(f"{name}-dead", partitions=1)
     return name
 
