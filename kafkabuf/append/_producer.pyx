@@ -7,7 +7,7 @@ from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 
-from kafkabuf._arguments cimport apply8, arrange, kb_quick, replace_way_in
+from kafkabuf._arguments cimport apply8, arrange, by_cython, kb_quick, replace_way_in
 from kafkabuf._held cimport Held, hold_nothing, release_held
 from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._partition cimport KeyRule, partition_by_key
@@ -19,8 +19,8 @@ from kafkabuf.batches._batch cimport Batch, RecordFuture, new_future
 
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import (
-    ClosedError, ConfigError, InvalidPartitionsError, InvalidTimestampError, InvalidTopicError, RecordTooLargeError,
-    SerializationError,
+    ClosedError, ConfigError, InvalidPartitionsError, InvalidTimestampError, InvalidTopicError, KafkaError,
+    RecordTooLargeError, SerializationError,
 )
 from kafkabuf.interceptors import Acknowledgement, Interceptors, ProducerRecord, pairs_of
 from kafkabuf.partitioner import key_rule_of, partitioner_of
@@ -395,14 +395,15 @@ cdef object user_object_error(object callback):
 cdef object send_quickly(object self, PyObject** given, Py_ssize_t count, PyObject* names):
     cdef PyObject* arguments[8]
     if not arrange(&quick_send, 8, given, count, names, arguments):
-        return quick_send.by_cython(self, given, count, names)
+        return by_cython(&quick_send, self, given, count, names)
     return apply8(send_record, self, arguments)
 
 
 cdef kb_quick quick_send
 replace_way_in(
     &quick_send, ProducerCore, b"send",
-    ("topic", "value", "key", "headers", "partition", "timestamp_ms", "callback", "opaque"), send_quickly)
+    ("topic", "value", "key", "headers", "partition", "timestamp_ms", "callback", "opaque"), send_quickly,
+    KafkaError)
 
 
 cdef bint is_stale(ProducerCore producer, dict by_schema, str topic) except -1:

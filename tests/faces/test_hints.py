@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import pytest
@@ -16,11 +16,18 @@ import pytest
 from kafkabuf.aio import AIOKafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.compat import kafka_python
-from kafkabuf.errors import ConfigError, IllegalStateError, RecordTooLargeError, TimeoutError
+from kafkabuf.errors import (
+    ConfigError,
+    IllegalStateError,
+    InvalidTopicError,
+    KafkaError,
+    RecordTooLargeError,
+    TimeoutError,
+)
 from kafkabuf.hints import FUTURE, PRODUCER
 from kafkabuf.network import client
 from kafkabuf.producer import KafkaProducer
-from rigs.producer import Rig
+from rigs.producer import PATIENCE, Rig
 from tests.network.test_reconnect import closed_port
 
 
@@ -125,3 +132,57 @@ def test_a_traceback_of_a_wrong_setting_has_two_frames_of_ours(kind: Any, wrong:
     with pytest.raises(ConfigError) as raised:
         kind(bootstrap_servers="127.0.0.1:9", **wrong)
     assert len(traceback.extract_tb(raised.value.__traceback__)) <= 3
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[KafkaProducer]:
+    with EmbeddedCluster(brokers=1) as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send("t", b"v").result(PATIENCE)
+        yield producer
+
+
+WRONG: list[dict[str, Any]] = [
+    {"topic": 5},
+    {"topic": "no name"},
+    {"value": "text"},
+    {"key": 5},
+    {"headers": [("name", "text")]},
+    {"headers": 5},
+    {"partition": "x"},
+    {"partition": 99},
+    {"timestamp_ms": 1.5},
+    {"timestamp_ms": -1},
+    {"value": bytes(2_000_000)},
+    {"opaque": 5},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: "-".join(wrong))
+def test_a_traceback_of_a_wrong_argument_has_one_frame_of_ours(local: KafkaProducer, wrong: dict[str, Any]) -> None:
+    by_name: dict[str, Any] = {"topic": "t", "value": b"v"} | wrong
+    with pytest.raises(KafkaError) as quick:
+        local.send(**by_name)
+    names = ("topic", "value", "key", "headers", "partition", "timestamp_ms", "callback", "opaque")
+    with pytest.raises(KafkaError) as by_place:
+        local.send(*(by_name.get(name) for name in names))  # type: ignore[arg-type]
+    for raised in (quick, by_place):
+        assert len(traceback.extract_tb(raised.value.__traceback__)) == 2
+
+
+def test_a_traceback_through_the_users_code_keeps_all_frames(local: KafkaProducer) -> None:
+    def pairs() -> Iterator[tuple[str, bytes]]:
+        yield "name", b"value"
+        raise InvalidTopicError("the user's own")
+
+    with pytest.raises(InvalidTopicError) as raised:
+        local.send("t", b"v", headers=pairs())  # type: ignore[arg-type]
+    assert "pairs" in [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
+
+
+def test_an_error_that_is_not_raised_on_purpose_keeps_all_frames(
+    local: KafkaProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_await_topic", lambda name: 1 // 0)
+    with pytest.raises(ZeroDivisionError) as raised:
+        local.send("unknown-yet", b"v")
+    assert len(traceback.extract_tb(raised.value.__traceback__)) > 3
