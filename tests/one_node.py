@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,8 +17,13 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield running
 
 
-def new_topic(cluster: EmbeddedCluster, **settings: Any) -> str:
-    """Create a topic with these settings of `create_topic`. Its name is new."""
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    cluster.create_topic(name, **settings)
-    return name
+@pytest.fixture(scope="module")
+def new_topic(cluster: EmbeddedCluster) -> Callable[..., str]:
+    """Creates a topic with the given settings of `create_topic`, under a new name, which it returns."""
+
+    def create(**settings: Any) -> str:
+        name = f"t-{uuid.uuid4().hex[:8]}"
+        cluster.create_topic(name, **settings)
+        return name
+
+    return create

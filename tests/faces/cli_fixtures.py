@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
 
-from kafkabuf.broker import EmbeddedCluster
-from tests.one_node import new_topic
+import pytest
 
 pytest_plugins = ["tests.one_node"]
 
 
 @pytest.fixture
-def topic(cluster: EmbeddedCluster) -> str:
-    return new_topic(cluster)
+def topic(new_topic: Callable[[], str]) -> str:
+    return new_topic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,6 @@ from kafkabuf.spark.place import TaskAttempt
 from kafkabuf.spark.schema import ALIGNED, aligned_partitions
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import BatchWriter
-from tests.one_node import new_topic
 from tests.spark.job import PARTITIONS, placed
 
 pytest_plugins = ["tests.one_node"]
@@ -27,8 +27,8 @@ TEXT = T.StringType()
 
 
 @pytest.fixture
-def topic(cluster: EmbeddedCluster) -> str:
-    return new_topic(cluster, partitions=PARTITIONS)
+def topic(new_topic: Callable[..., str]) -> str:
+    return new_topic(partitions=PARTITIONS)
 
 
 def schema_of(*names: str, **aligned: int) -> T.StructType:

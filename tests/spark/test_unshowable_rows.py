@@ -9,6 +9,7 @@ import json
 import pickle
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,6 @@ from kafkabuf.errors import InvalidTimestampError, SerializationError
 from kafkabuf.spark import KafkabufDataSource
 from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.report import TaskReport
-from tests.one_node import new_topic
 from tests.spark.test_formats import records
 
 pytest_plugins = ["tests.one_node"]
@@ -35,10 +35,10 @@ RECORD = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long
 
 
 @pytest.fixture
-def topic(cluster: EmbeddedCluster) -> str:
+def topic(cluster: EmbeddedCluster, new_topic: Callable[..., str]) -> str:
     """A topic that takes no timestamp more than an hour off."""
     hour = {"message.timestamp.before.max.ms": "3600000", "message.timestamp.after.max.ms": "3600000"}
-    name = new_topic(cluster, partitions=1, configs=hour)
+    name = new_topic(partitions=1, configs=hour)
     cluster.create_topic(f"{name}-dead", partitions=1)
     return name
 
