@@ -26,6 +26,7 @@ from kafkabuf.compat.confluent_log import Forwarding
 from kafkabuf.compat.confluent_metadata import ClusterMetadata, cluster_metadata
 from kafkabuf.compat.confluent_opened import Core, Opened, all_down
 from kafkabuf.compat.confluent_settings import translated
+from kafkabuf.compat.confluent_throttle import ThrottleEvent, Throttles
 from kafkabuf.errors import (
     AbortableTransactionError,
     BufferExhaustedError,
@@ -51,7 +52,7 @@ LONG_SLICE = 0.2
 # Bytes that a record takes at most besides its key, value and headers.
 OVERHEAD = 100
 
-__all__ = ["KafkaError", "KafkaException", "Message", "Producer"]  # noqa: F822 (__getattr__ has the first two)
+__all__ = ["KafkaError", "KafkaException", "Message", "Producer", "ThrottleEvent"]  # noqa: F822 (__getattr__ has the first two)
 
 # What confluent-kafka has and this module lacks, and what takes its place.
 _ELSEWHERE = {
@@ -60,7 +61,6 @@ _ELSEWHERE = {
     "AvroProducer": "give kafkabuf.KafkaProducer a value_serializer: kafkabuf.formats has Avro, and confluent-kafka's "
     "AvroSerializer fits, too",
     "AIOProducer": "use kafkabuf.aio.AIOKafkaProducer, or kafkabuf.compat.aiokafka",
-    "ThrottleEvent": "throttle_cb is never called: KafkaProducer.metrics() has produce-throttle-time-avg and -max",
     "Consumer": "kafkabuf has no consumer: import it from confluent_kafka",
     "DeserializingConsumer": "kafkabuf has no consumer: import it from confluent_kafka",
     "TopicPartition": "import it from confluent_kafka, whose consumer goes with it",
@@ -91,7 +91,9 @@ class Producer(ProduceCore):
         with peers_errors():
             self._settings = translated(config_of(args, kwargs))
             self._errors: deque[OwnError] | None = None if self._settings.error_cb is None else deque()
-            self._producer = Opened(self._settings.own, self, errors=self._errors)
+            throttle_cb = self._settings.throttle_cb
+            self._throttles = None if throttle_cb is None else Throttles(throttle_cb)
+            self._producer = Opened(self._settings.own, self, errors=self._errors, throttles=self._throttles)
         self._unfinished: str | None = None  # the transactional call that has timed out
         self._lost: OwnError | None = None  # of a record that was in no batch, in the present transaction
         self._end_log = self._begin_log()
@@ -122,7 +124,7 @@ class Producer(ProduceCore):
 
             interval, most = settings.stats_interval, settings.max_messages
             self._statistics = Statistics(producer, settings.stats_cb, interval, most)
-        watches = self._errors is not None or self._statistics is not None
+        watches = any(source is not None for source in (self._errors, self._throttles, self._statistics))
         self._open(
             Core(producer),
             self._lines.by_topic,
@@ -254,7 +256,8 @@ class Producer(ProduceCore):
 
     def _watches(self) -> bool:
         """Whether poll() has to look for more than reports."""
-        return self._errors is not None or self._statistics is not None or bool(self._lines.by_topic)
+        sources = (self._errors, self._throttles, self._statistics)
+        return any(source is not None for source in sources) or bool(self._lines.by_topic)
 
     def _serve_all(self) -> int:
         """Call every callback that is due, and return how many."""
@@ -263,6 +266,8 @@ class Producer(ProduceCore):
             self._lines.expire()
         if self._errors is not None:
             served += self._report_errors(self._errors)
+        if self._throttles is not None:
+            served += self._throttles.serve()
         if self._statistics is not None:
             served += self._statistics.serve(len(self), self._due())
         return served + self._serve()
@@ -322,7 +327,8 @@ class Producer(ProduceCore):
             try:
                 with Admin(config) as admin:
                     try:
-                        return cluster_metadata(admin.describe_cluster(None if topic is None else [topic]))
+                        response = admin.describe_cluster(None if topic is None else [topic])
+                        return cluster_metadata(response, admin.answered_by)
                     except TimeoutError as error:
                         if all_down(admin._client):
                             raise NetworkError(f"Failed to get metadata: {error}") from error

@@ -45,7 +45,7 @@ class TopicMetadata:
 
 @dataclass
 class ClusterMetadata:
-    """`orig_broker_id` is -1: kafkabuf does not tell which broker has answered."""
+    """`orig_broker_id` is the broker that has answered; -1: a bootstrap server whose address is no broker's."""
 
     cluster_id: str | None
     controller_id: int
@@ -58,15 +58,25 @@ class ClusterMetadata:
         return str(self.cluster_id)
 
 
-def cluster_metadata(response: Any) -> ClusterMetadata:
-    """From the response to a Metadata request."""
+def cluster_metadata(response: Any, answered_by: tuple[int, str, int]) -> ClusterMetadata:
+    """From the response to a Metadata request. `answered_by`: `Admin.answered_by`."""
     cluster_id = getattr(response, "cluster_id", None)
+    brokers = {int(b.node_id): BrokerMetadata(int(b.node_id), str(b.host), int(b.port)) for b in response.brokers}
     return ClusterMetadata(
         None if cluster_id is None else str(cluster_id),
         int(response.controller_id),
-        {int(b.node_id): BrokerMetadata(int(b.node_id), str(b.host), int(b.port)) for b in response.brokers},
+        brokers,
         {str(topic.name): _topic(topic) for topic in response.topics},
+        *_answered_by(brokers, *answered_by),
     )
+
+
+def _answered_by(brokers: dict[int, BrokerMetadata], node_id: int, host: str, port: int) -> tuple[int, str]:
+    """Id and name of the broker that has answered, which the client may know as a bootstrap server alone."""
+    if node_id < 0:
+        at_address = [broker.id for broker in brokers.values() if (broker.host, broker.port) == (host, port)]
+        node_id = at_address[0] if at_address else -1
+    return node_id, f"{host}:{port}/{'bootstrap' if node_id < 0 else node_id}"
 
 
 def _topic(topic: Any) -> TopicMetadata:

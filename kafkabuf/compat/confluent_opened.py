@@ -14,6 +14,7 @@ from kafkabuf.compat._confluent import MustWait
 from kafkabuf.compat._late_names import late_client
 from kafkabuf.compat.confluent_errors import AllBrokersDownError
 from kafkabuf.compat.confluent_settings import NO_SERVERS
+from kafkabuf.compat.confluent_throttle import Throttles
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
 from kafkabuf.network import resolve
@@ -33,17 +34,28 @@ class Face(Protocol):
 class Opened(KafkaProducer):
     """kafkabuf's producer, which opens though no bootstrap server can be resolved yet.
 
-    `errors` takes the errors of connections; None: nobody asks for them. A fork calls the face's _disown().
+    `errors` takes the errors of connections, `throttles` the throttle times of responses; None: nobody asks for them. A
+    fork calls the face's _disown().
     """
 
-    def __init__(self, settings: dict[str, Any], face: Face, *, errors: deque[KafkaError] | None) -> None:
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        face: Face,
+        *,
+        errors: deque[KafkaError] | None,
+        throttles: Throttles | None = None,
+    ) -> None:
         self._face = weakref.ref(face)
         self._errors = errors
+        self._throttles = throttles
         super().__init__(settings)
 
     def _connect(self, clock: Clock) -> NetworkClient:
         client = late_client(_Client, self.config, clock, self._metadata, resolver=_resolve)
         client.errors = self._errors
+        if self._throttles is not None:
+            self._throttles.watch(client)
         return client
 
     def _disown(self) -> None:

@@ -184,6 +184,7 @@ class Translated(NamedTuple):
     on_delivery: Callable[..., object] | None
     error_cb: Callable[[Any], object] | None
     stats_cb: Callable[[str], object] | None
+    throttle_cb: Callable[[Any], object] | None
     stats_interval: float
     """statistics.interval.ms; 0: never."""
     logger: Any
@@ -205,8 +206,6 @@ def translated(config: Mapping[str, Any]) -> Translated:
     own = _own_settings(rest)
     callbacks = {name: _callback(name, rest.pop(name, None)) for name in _CALLBACKS}
     warnings = [_IGNORED.format(name) for name in sorted(_CONSUMERS & rest.keys()) if rest.pop(name) is not None]
-    if callbacks["throttle_cb"] is not None:
-        warnings.append("throttle_cb is never called: stats_cb and KafkaProducer.metrics() tell how the producer does")
     argument = rest.pop("sasl.oauthbearer.config", "")
     if callbacks["oauth_cb"] is not None:
         own["sasl_oauthbearer_token_provider"] = _provider(callbacks["oauth_cb"], argument)
@@ -215,6 +214,7 @@ def translated(config: Mapping[str, Any]) -> Translated:
         callbacks["on_delivery"] or callbacks["dr_cb"],
         callbacks["error_cb"],
         callbacks["stats_cb"],
+        callbacks["throttle_cb"],
         _number("statistics.interval.ms", rest.pop("statistics.interval.ms", 0)) / 1000,
         _logger(rest.pop("logger", None)),
         _flag(rest.pop("delivery.report.only.error", False)),

@@ -93,6 +93,7 @@ class Admin:
         self.config = config
         self._clock = clock or SystemClock()
         self._timeout = config.max_block_ms / 1000
+        self.answered_by: tuple[int, str, int] = (-1, "", 0)  # id (below 0: a bootstrap server), host and port
         self._last_asked: int | None = None  # the broker that got the newest request that any broker can answer
         self._last_error: KafkaError | None = None
         self._coordinators: dict[tuple[Coordinator, str], int] = {}  # the nodes that brokers have named
@@ -406,6 +407,9 @@ class Admin:
         self._client.send_entity(node_id, entity, timeout=min(left, self._request_timeout))
         while not completions:  # the request's time-out ends this loop
             completions = self._client.poll(None)
+        node = self._client._nodes.get(node_id)
+        if node is not None:
+            self.answered_by = node_id, node.host, node.port
         return completions[0].decode()
 
     def _check_reachable(self, node_id: int) -> None:

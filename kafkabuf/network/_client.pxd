@@ -20,6 +20,7 @@ cdef class ClientCore:
     cdef double request_timeout             # seconds
     cdef double max_idle                    # seconds after which an unused connection is closed
     cdef public ProducerStats stats         # counts requests, responses and throttle times; None: nothing is counted
+    cdef public object on_throttle          # on_throttle(node id, ms) is called for each throttle time, 0 included; None
     # ---- thread: Sender
     cdef readonly dict _nodes               # node id -> NodeConnection
     cdef readonly list _completions         # the next poll returns them
@@ -43,6 +44,7 @@ cdef class ClientCore:
     cdef int free_behind(self, NodeCore node) except -1
     cdef int agreed_version(self, int node_id, int api_key, object supported) except -1
     cdef int keep_pause(self, int node_id, Request request, int throttle_ms) except -1
+    cdef int tell_throttle(self, int node_id, int throttle_ms) except -1
     cdef int put_in_flight(self, NodeCore node, Request request, object deliver) except -1
     cdef list poll_for(self, double timeout)
     cdef bint throttled(self, NodeCore node) except -1

@@ -32,6 +32,7 @@ class ClientCore:
     _authenticator: Authenticator | None
     _nodes: dict[int, NodeConnection]
     stats: ProducerStats | None
+    on_throttle: Callable[[int, int], object] | None
     _completions: list[Completion]
     _resolving: set[NodeConnection]
     _decoding: list[Any]

@@ -149,6 +149,8 @@ cdef class ClientCore:
         cdef NodeCore node
         if self.stats is not None:
             self.stats.throttle.record(throttle_ms, self.now())
+        if self.on_throttle is not None:
+            self.tell_throttle(node_id, throttle_ms)
         if throttle_ms <= 0:
             return 0
         node = self._nodes.get(node_id)
@@ -162,6 +164,13 @@ cdef class ClientCore:
         node.throttled_until = until
         for entry in node.in_flight:
             entry.deadline += extension
+        return 0
+
+    cdef int tell_throttle(self, int node_id, int throttle_ms) except -1:
+        try:
+            self.on_throttle(node_id, throttle_ms)
+        except MemoryError:
+            pass  # the response counts for more than the news of its pause
         return 0
 
     def _connected(self, int node_id):

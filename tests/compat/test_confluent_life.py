@@ -85,6 +85,41 @@ def test_error_cb_hears_of_brokers_that_cannot_be_reached() -> None:
     producer._producer.close(0)
 
 
+@pytest.mark.parametrize("kind", [confluent_kafka.Producer, Producer])
+def test_throttle_cb_hears_of_each_pause_and_of_its_end(kind: Any, cluster: EmbeddedCluster) -> None:
+    heard: list[Any] = []
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0, "throttle_cb": heard.append}
+    producer = kind(settings)
+    producer.produce(TOPIC, b"v", partition=0)
+    assert producer.flush(PATIENCE) == 0
+    assert not heard
+    cluster.throttle_next(PRODUCE, 50)
+    deadline = time.monotonic() + PATIENCE
+    while len(heard) < 2 and time.monotonic() < deadline:
+        producer.produce(TOPIC, b"v", partition=0)
+        producer.flush(PATIENCE)
+        producer.poll(0)
+    leader, _ = cluster.leader(TOPIC, 0)
+    port = cluster.bootstrap_servers.split(",")[leader - 1]
+    assert [str(event) for event in heard[:2]] == [f"{port}/{leader} throttled for {ms} ms" for ms in (50, 0)]
+    assert [(event.broker_id, event.throttle_time) for event in heard[:2]] == [(leader, 0.05), (leader, 0.0)]
+
+
+def test_an_error_of_throttle_cb_comes_out_of_poll(new: Callable[..., Producer], cluster: EmbeddedCluster) -> None:
+    def raising(event: confluent.ThrottleEvent) -> None:
+        raise ValueError(str(event))
+
+    def send_and_flush() -> None:
+        while True:
+            producer.produce(TOPIC, b"v")
+            producer.flush(PATIENCE)
+
+    producer = new(throttle_cb=raising)
+    cluster.throttle_next(PRODUCE, 50)
+    with pytest.raises(ValueError, match="throttled for 50 ms"):
+        send_and_flush()
+
+
 class Lines:
     """A logger that has only what confluent-kafka calls."""
 
@@ -404,6 +439,9 @@ def test_list_topics_has_the_shape_of_confluents(new: Callable[..., Producer], c
     assert found.controller_id == peers.controller_id
     assert {n: (b.id, b.host, b.port) for n, b in found.brokers.items()} == {
         n: (b.id, b.host, b.port) for n, b in peers.brokers.items()
+    }
+    assert (found.orig_broker_id, found.orig_broker_name) in {
+        (n, f"{b.host}:{b.port}/{n}") for n, b in peers.brokers.items()
     }
     mine, theirs = found.topics["listed"], peers.topics["listed"]
     assert (mine.topic, mine.error) == (theirs.topic, theirs.error) == ("listed", None)
