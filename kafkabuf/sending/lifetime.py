@@ -30,6 +30,10 @@ EXIT_TIMEOUT = 3.0
 FORCED_TIMEOUT = 0.5
 WAITING_SLICE = 0.01  # seconds between two looks at records that wait before the queues
 EXIT_SWITCH_INTERVAL = 0.0005
+ENDED_BY_EXIT = (
+    "the program ends, and the producer takes no further records: join() the threads that send before the main thread "
+    "ends, or do not make them daemon threads"
+)
 # How long close() waits for a Sender after a forced close: the Sender may be in a callback.
 CLOSE_TIMEOUT = 5.0
 
@@ -149,6 +153,7 @@ def _end_all() -> None:
         if left := running.let_in(deadline):
             outside[running] = left
             running.told = True
+        running.accumulator.closed_because = running.accumulator.closed_because or ENDED_BY_EXIT
         running.finish()
     unfinished = _still_running(unfinished, deadline)
     lost = sum(running.unsent() for running in unfinished) + sum(outside.values())

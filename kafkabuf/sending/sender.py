@@ -30,6 +30,7 @@ from kafkabuf.errors import (
     RefusedWithOthersError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
+    host_port,
     printable,
     shown,
 )
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 log = producer_log("kafkabuf.producer")
 
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588  # of max.message.bytes: message.max.bytes of the broker
 TELL_EVERY = 60.0  # seconds between two warnings of failures that the user has not seen
 # The errors with which a leader responds when the transaction's coordinator does not verify the transaction.
 # NETWORK_EXCEPTION from a leader means that its connection to the coordinator failed. A NetworkError without a response
@@ -92,6 +94,7 @@ class Sender(SenderCore):
         super().__init__(config, accumulator, metadata, client, clock)
         self._config = config
         self._forced = False
+        self._broken: str | None = None  # what ended the thread before its time
         self._warned = False
         self._logged_failure = ""  # the last error with which all buffered records failed
         self.failures = Failures()
@@ -118,7 +121,7 @@ class Sender(SenderCore):
             while self.step():
                 pass
         except BaseException as error:
-            self._accumulator.closed_because = _ended_by(error)
+            self._accumulator.closed_because = self._broken = _ended_by(error)
             log.critical("%s", self._accumulator.closed_because)
             raise
         finally:
@@ -207,8 +210,7 @@ class Sender(SenderCore):
             self._transactions.close(ClosedError(self._accumulator.closed_because or "the producer was closed"))
 
     def _fail_rest(self) -> None:
-        because = self._accumulator.closed_because
-        self._accumulator.abort(None if because is None else ClosedError(because))
+        self._accumulator.abort(None if self._broken is None else ClosedError(self._broken))
 
     def close(self, *, force: bool = False, warned: bool = False) -> None:
         """Send the queued batches, or with `force` fail them. `run` returns after that.
@@ -384,7 +386,10 @@ class Sender(SenderCore):
         if type(error) is RecordTooLargeError and batch.count == 1:
             return RecordTooLargeError(
                 f"the record needs {batch.size} bytes, which is more than max.message.bytes of topic {batch.topic!r}: "
-                f"raise it there, or send smaller records; the broker says: {error}"
+                f"raise it there, or send smaller records. Kafka's default is {DEFAULT_MAX_MESSAGE_BYTES}; brokers do "
+                f"not name the topic's limit with the error, and this command shows it: kafka-configs.sh "
+                f"--bootstrap-server {host_port(*self._config.bootstrap_servers[0])} --describe --all "
+                f"--entity-type topics --entity-name {batch.topic}. The broker says: {error}"
             )
         if isinstance(error, InvalidProducerEpochError) and self.transactional_id is not None:
             return InvalidProducerEpochError(

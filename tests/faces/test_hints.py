@@ -96,8 +96,12 @@ def test_a_record_above_the_topics_limit_names_size_and_setting() -> None:
         cluster.create_topic("small", 1, configs={"max.message.bytes": 1000})
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             future = producer.send("small", b"x" * 5000)
-            with pytest.raises(RecordTooLargeError, match=r"needs 50\d\d bytes.*max\.message\.bytes of topic 'small'"):
+            with pytest.raises(
+                RecordTooLargeError, match=r"needs 50\d\d bytes.*max\.message\.bytes of topic 'small'"
+            ) as raised:
                 future.result(60)
+            assert f"--bootstrap-server {cluster.bootstrap_servers.split(',')[0]} --describe" in str(raised.value)
+            assert "--entity-name small" in str(raised.value)
 
 
 def test_a_time_out_without_any_answer_names_the_check() -> None:

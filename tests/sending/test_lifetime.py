@@ -171,6 +171,33 @@ def test_records_lost_at_exit_are_warned_of() -> None:
     assert "Connection refused; is a broker listening there?" in done.stderr, "the reason is logged too"
 
 
+def test_thread_that_sends_while_the_interpreter_ends_reads_why_it_is_refused(cluster: EmbeddedCluster) -> None:
+    script = f"""
+import atexit, threading
+refused, sent = threading.Event(), threading.Event()
+atexit.register(refused.wait, {PATIENCE})  # first: it runs after the producers have ended
+from kafkabuf import KafkaProducer
+from kafkabuf.errors import ClosedError
+producer = KafkaProducer(bootstrap_servers={cluster.bootstrap_servers!r})
+
+def send():
+    try:
+        while True:
+            producer.send("t", b"v")
+            sent.set()
+    except ClosedError as error:
+        print(error)
+        refused.set()
+
+threading.Thread(target=send, daemon=True).start()
+sent.wait({PATIENCE})
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stdout.startswith("the program ends, and the producer takes no further records: join()")
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
 def test_child_of_multiprocessing_sends_its_records(cluster: EmbeddedCluster) -> None:
     script = (
         "import multiprocessing, sys\n"
