@@ -179,7 +179,7 @@ def test_a_traceback_through_the_users_code_keeps_all_frames(local: KafkaProduce
         raise InvalidTopicError("the user's own")
 
     with pytest.raises(InvalidTopicError) as raised:
-        local.send("t", b"v", headers=pairs())  # type: ignore[arg-type]
+        local.send("t", b"v", headers=pairs())
     assert "pairs" in [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
 
 

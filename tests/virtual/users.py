@@ -446,7 +446,8 @@ class TransactionalUser(User):
         The transaction may time out while the producer waits for a frozen node, and that fences the producer. The
         producer that replaces it has to find the node out anew.
         """
-        until, first = self.world.now() + self.patience(), self.producer
+        until = self.world.now() + self.patience()
+        first: VirtualProducer | None = self.producer
         while self.world.now() < until:
             if self._probe_once():
                 return
