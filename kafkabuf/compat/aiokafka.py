@@ -26,6 +26,7 @@ from kafkabuf.compat._names import absent, in_whole_ms, with_port
 from kafkabuf.compat.aiokafka_errors import peer_error
 from kafkabuf.compat.aiokafka_records import BatchBuilder, RecordMetadata, Serializer, metadata_of, whole_ms
 from kafkabuf.errors import FatalTransactionError, IllegalStateError, KafkaError
+from kafkabuf.hints import Hint
 from kafkabuf.metadata.groups import OffsetAndMetadata
 
 if TYPE_CHECKING:
@@ -291,6 +292,14 @@ class AIOKafkaProducer:
             raise ValueError(f"offsets must be a mapping with an entry at least, found {offsets!r}")
         committed = {place: _offset(offset) for place, offset in offsets.items()}
         await _as_peer(self._producer.send_offsets_to_transaction(committed, group_id))
+
+
+AIOKafkaProducer.client = Hint(  # type: ignore[attr-defined]
+    "AIOKafkaProducer",
+    "client",
+    "kafkabuf has no client beside the producer: partitions_for(topic) asks the cluster, and start() raises where "
+    "no broker answers",
+)
 
 
 class _Transaction:

@@ -15,7 +15,7 @@ import pytest
 
 from kafkabuf.aio import AIOKafkaProducer
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.compat import kafka_python
+from kafkabuf.compat import aiokafka, kafka_python
 from kafkabuf.errors import (
     ConfigError,
     IllegalStateError,
@@ -89,6 +89,12 @@ def test_a_transaction_that_was_not_prepared_says_what_to_call() -> None:
 def test_a_url_is_no_bootstrap_server(servers: str) -> None:
     with pytest.raises(ConfigError, match=r"takes no URL.*host:port of a listener"):
         KafkaProducer(bootstrap_servers=servers)
+
+
+def test_compat_aiokafka_says_what_takes_the_place_of_its_client() -> None:
+    with pytest.raises(AttributeError, match="partitions_for"):
+        _ = aiokafka.AIOKafkaProducer.client
+    assert not hasattr(aiokafka.AIOKafkaProducer, "client")
 
 
 def test_a_record_above_the_topics_limit_names_size_and_setting() -> None:
