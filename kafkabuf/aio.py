@@ -47,6 +47,7 @@ from kafkabuf.producer import (
 )
 from kafkabuf.record_metadata import RecordMetadata
 from kafkabuf.shown import also_unfinished
+from kafkabuf.tracebacks import without_ours
 
 if TYPE_CHECKING:
     import ssl
@@ -339,9 +340,12 @@ class AIOKafkaProducer(Generic[K, V]):
         Waits for metadata and memory, up to `max.block.ms`, while other tasks run. Records of a topic are queued in the
         order in which their send() began. A task that is cancelled here has queued nothing.
         """
-        future = self._queue(topic, value, key, headers, partition, timestamp_ms, opaque)
-        if future is None:
-            return await self._send_slowly(topic, value, key, headers, partition, timestamp_ms, opaque)
+        try:
+            future = self._queue(topic, value, key, headers, partition, timestamp_ms, opaque)
+            if future is None:
+                return await self._send_slowly(topic, value, key, headers, partition, timestamp_ms, opaque)
+        except KafkaError as error:
+            raise without_ours(error) from error.__cause__
         return future
 
     async def send_and_wait(
@@ -355,9 +359,12 @@ class AIOKafkaProducer(Generic[K, V]):
         opaque: object = None,
     ) -> RecordMetadata:
         """send() the record and wait for its acknowledgement. A task that is cancelled may have queued the record."""
-        future = self._queue(topic, value, key, headers, partition, timestamp_ms, opaque)
-        if future is None:
-            future = await self._send_slowly(topic, value, key, headers, partition, timestamp_ms, opaque)
+        try:
+            future = self._queue(topic, value, key, headers, partition, timestamp_ms, opaque)
+            if future is None:
+                future = await self._send_slowly(topic, value, key, headers, partition, timestamp_ms, opaque)
+        except KafkaError as error:
+            raise without_ours(error) from error.__cause__
         return await future
 
     async def _send_slowly(

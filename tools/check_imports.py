@@ -25,8 +25,8 @@ from pathlib import Path
 # all that is in it; "" is kafkabuf/__init__.py.
 LAYERS = (
     {"errors", "extras", "clock", "config", "java_names", "lazy_names", "log_handover", "offset_range", "producer_log"}
-    | {"record_metadata", "shown", "threads", "version", "_buffers", "_hints", "hints", "_lock", "_sealed", "_time"}
-    | {"_view", "_wire"},
+    | {"record_metadata", "shown", "threads", "tracebacks", "version", "_buffers", "_hints", "hints", "_lock"}
+    | {"_sealed", "_time", "_view", "_wire"},
     {"_blocks", "_slabs", "_pool", "_held", "_arguments", "_partition", "_records", "_metrics", "backoff"},
     {"protocol"},
     {"network"},

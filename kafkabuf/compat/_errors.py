@@ -15,12 +15,13 @@ from typing import TypeVar
 from kafkabuf.compat._names import with_own_names
 from kafkabuf.errors import KafkaError
 from kafkabuf.network.background import BackgroundCall
+from kafkabuf.tracebacks import without_ours
 
 Error = TypeVar("Error", bound=KafkaError)
 
 
 def converted(error: KafkaError, kind: type[Error], names: Mapping[str, str]) -> Error:
-    """An error of class `kind` with the text, fields, cause and traceback of `error`.
+    """An error of class `kind` with the text, fields and cause of `error`, and its traceback unless all frames are ours.
 
     `names` has the settings of kafkabuf's that have another name in the face.
     """
@@ -29,7 +30,7 @@ def converted(error: KafkaError, kind: type[Error], names: Mapping[str, str]) ->
     other.__dict__.update(error.__dict__)
     other.__cause__ = error.__cause__
     other.__suppress_context__ = True
-    return other.with_traceback(error.__traceback__)
+    return other.with_traceback(without_ours(error).__traceback__)
 
 
 def peer_module(name: str) -> ModuleType | None:

@@ -8,6 +8,7 @@ from typing import Any
 from kafkabuf import errors
 from kafkabuf.compat._errors import converted
 from kafkabuf.errors import KafkaError
+from kafkabuf.tracebacks import without_ours
 
 try:
     from aiokafka import errors as peer
@@ -55,7 +56,7 @@ def peer_error(error: KafkaError) -> KafkaError:
     # mypy takes the hash of an error, which an instance has, for that of its class.
     both = _class_of_both(kind)  # type: ignore[arg-type]
     if isinstance(error, both):
-        return error
+        return without_ours(error)
     return converted(error, both, _NAMES_HERE)
 
 

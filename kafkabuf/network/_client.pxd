@@ -20,7 +20,7 @@ cdef class ClientCore:
     cdef double request_timeout             # seconds
     cdef double max_idle                    # seconds after which an unused connection is closed
     cdef public ProducerStats stats         # counts requests, responses and throttle times; None: nothing is counted
-    cdef public object on_throttle          # on_throttle(node id, ms) is called for each throttle time, 0 included; None
+    cdef public object on_throttle          # called with (node id, ms) for each throttle time, 0 too; None: nobody asks
     # ---- thread: Sender
     cdef readonly dict _nodes               # node id -> NodeConnection
     cdef readonly list _completions         # the next poll returns them

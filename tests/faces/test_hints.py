@@ -9,13 +9,15 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Awaitable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from kafkabuf.aio import AIOKafkaProducer
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.compat import aiokafka, kafka_python
+from kafkabuf.compat import aiokafka, confluent, kafka_python
 from kafkabuf.errors import (
     ConfigError,
     IllegalStateError,
@@ -92,9 +94,10 @@ def test_a_url_is_no_bootstrap_server(servers: str) -> None:
 
 
 def test_compat_aiokafka_says_what_takes_the_place_of_its_client() -> None:
+    producer: Any = aiokafka.AIOKafkaProducer
     with pytest.raises(AttributeError, match="partitions_for"):
-        _ = aiokafka.AIOKafkaProducer.client
-    assert not hasattr(aiokafka.AIOKafkaProducer, "client")
+        _ = producer.client
+    assert not hasattr(producer, "client")
 
 
 def test_a_record_above_the_topics_limit_names_size_and_setting() -> None:
@@ -177,6 +180,36 @@ def test_a_traceback_of_a_wrong_argument_has_one_frame_of_ours(local: KafkaProdu
         local.send(*(by_name.get(name) for name in names))  # type: ignore[arg-type]
     for raised in (quick, by_place):
         assert len(traceback.extract_tb(raised.value.__traceback__)) == 2
+
+
+def send_with(face: str, servers: str, record: tuple[Any, ...]) -> None:
+    async def send(kind: Any) -> None:
+        async with kind(bootstrap_servers=servers) as producer:
+            await producer.send(*record)
+
+    if face == "confluent":
+        confluent.Producer({"bootstrap.servers": servers}).produce(*record)
+    elif face == "kafka_python":
+        with kafka_python.KafkaProducer(bootstrap_servers=servers) as producer:
+            producer.send(*record)
+    else:
+        asyncio.run(send(AIOKafkaProducer if face == "aio" else aiokafka.AIOKafkaProducer))
+
+
+FRAMES = {"aio": 1, "aiokafka": 2, "confluent": 4, "kafka_python": 2}
+
+
+@pytest.mark.parametrize("face", FRAMES)
+@pytest.mark.parametrize("wrong", [("t", 5), ("t", b"v", 5), ("no name", b"v"), ("t", bytes(2_000_000))])
+def test_a_face_leaves_few_frames_of_ours(local: KafkaProducer, face: str, wrong: tuple[Any, ...]) -> None:
+    servers = ",".join(f"{host}:{port}" for host, port in local.config.bootstrap_servers)
+
+    with pytest.raises((KafkaError, KafkaException, TypeError)) as raised:
+        send_with(face, servers, wrong)
+    here = Path(__file__).name
+    frames = [frame.filename for frame in traceback.extract_tb(raised.value.__traceback__)]
+    behind_the_call = len(frames) - 1 - max(n for n, name in enumerate(frames) if Path(name).name == here)
+    assert behind_the_call <= FRAMES[face]
 
 
 def test_a_traceback_through_the_users_code_keeps_all_frames(local: KafkaProducer) -> None:
