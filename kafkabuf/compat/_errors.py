@@ -21,7 +21,7 @@ Error = TypeVar("Error", bound=KafkaError)
 
 
 def converted(error: KafkaError, kind: type[Error], names: Mapping[str, str]) -> Error:
-    """An error of class `kind` with the text, fields and cause of `error`, and its traceback unless all frames are ours.
+    """An error of class `kind` with text, fields and cause of `error`; its traceback only with frames of the user.
 
     `names` has the settings of kafkabuf's that have another name in the face.
     """
