@@ -58,8 +58,8 @@ cdef class Batch:
     cdef readonly bint renumbered           # the header, and the request in flight, still have the old numbers
     cdef public bint unseen                 # the broker refused the newest attempt because of the batch's number
     cdef public bint doubtful               # an attempt ended, and it is not certain that the broker did not append it
-    cdef readonly bint whole_doubtful       # it was so when the batch was split: the broker may have the records of this
-    #                                         part under the numbers of the whole, and refuses the part's own numbers
+    cdef readonly bint whole_doubtful       # it was so when the batch was split: a broker may have the records of this
+    #                                         part under numbers of the whole, and refuses the part's own numbers
 
     # ---- a batch that was refused as too large, and its parts (_split.pyx): the Sender writes, the lock guards reads
     cdef readonly int32_t first             # index of the first record, as its future counts; 0 except in parts
