@@ -67,27 +67,43 @@ def test_embedded_cluster_works_in_a_patched_process(library: str) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "b'v'"), done.stderr
 
 
-def test_gevent_worker_of_gunicorn_sends_with_a_producer_of_before_the_fork(cluster: EmbeddedCluster) -> None:
+def test_gevent_worker_of_gunicorn_sends_with_a_producer_of_before_the_fork_and_ends(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
     pytest.importorskip("gevent")
     pytest.importorskip("gunicorn")
     before = len(cluster.messages("t"))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    command = [sys.executable, "-m", "gunicorn", "--worker-class", "gevent", "--workers", "2", "--preload"]
-    command += ["--bind", f"127.0.0.1:{port}", "--timeout", "100", "--graceful-timeout", "10"]
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "gunicorn", "-c", "greenlets_gunicorn.py", "--worker-class", "gevent"]
+    command += ["--workers", "2", "--preload", "--bind", f"127.0.0.1:{port}", "--log-file", str(log)]
+    command += ["--timeout", "100", "--graceful-timeout", "100", "--no-control-socket"]
     environment = {**os.environ, "SERVERS": cluster.bootstrap_servers}
     server = subprocess.Popen([*command, "greenlets_server:app"], cwd=HERE, env=environment, stderr=subprocess.PIPE)
     offsets: list[str] = []
     try:
         offsets += [_answer(f"http://127.0.0.1:{port}/", server) for _ in range(4)]
+        _await_lines(log, "worker takes signals", 2)
     finally:
         server.terminate()
         _, errors = server.communicate(timeout=PATIENCE)
-    assert all(offset.isdigit() for offset in offsets), errors
-    assert server.returncode == 0, errors
-    assert b"Traceback" not in errors
+    lines = log.read_text() + errors.decode()
+    assert all(offset.isdigit() for offset in offsets), lines
+    assert server.returncode == 0, lines
+    assert "Traceback" not in lines
+    # Each worker ends by itself. One that does not is killed by gunicorn, and says nothing.
+    assert lines.count("Worker exiting") == 2, lines
+    assert "Worker graceful timeout" not in lines
     assert len(cluster.messages("t")) == before + 4
+
+
+def _await_lines(log: Path, text: str, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while log.read_text().count(text) < count:
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.01)
 
 
 def _answer(url: str, server: subprocess.Popen[bytes]) -> str:
