@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from kafkabuf.threads import Event, Lock, new_thread
+from kafkabuf.threads import Event, Local, Lock, new_thread
 
 PATIENCE = 0.2  # seconds that the Sender gives a handler of an unknown class
 _WRITING = ("logging", "logging.handlers", "_pytest.logging")  # modules whose handlers write, and do not send to Kafka
 LONGEST = 1000  # lines that wait; the newest are dropped beyond that
-_here = threading.local()
+_here = Local()
 
 
 def never_wait() -> None:

@@ -13,31 +13,32 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from kafkabuf.errors import printable
 from kafkabuf.log_handover import Handover
 
-_thread = threading.local()
+# Each thread has a context of its own, and each greenlet and each task of asyncio.
+_client_id: ContextVar[str | None] = ContextVar("client_id", default=None)
 
 
 def client_id_here() -> str | None:
-    """The client.id of the producer that this thread works for; None if it works for none."""
-    return getattr(_thread, "client_id", None)
+    """The client.id of the producer that this thread or greenlet works for; None if it works for none."""
+    return _client_id.get()
 
 
 @contextmanager
 def log_as(client_id: str | None) -> Iterator[None]:
-    """Lines that this thread logs inside the block are the producer's."""
+    """Lines that this thread or greenlet logs inside the block are the producer's."""
     before = client_id_here()
-    _thread.client_id = client_id
+    _client_id.set(client_id)
     try:
         yield
     finally:
-        _thread.client_id = before
+        _client_id.set(before)
 
 
 class _Naming(logging.Filter):

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from threading import Lock as Lock
     from threading import RLock as RLock
     from threading import get_ident as get_ident
+    from threading import local
+
+    Local = local
 else:
 
     def _own_copy():
@@ -52,6 +55,7 @@ else:
     Lock = _thread.allocate_lock
     RLock = _thread.RLock
     get_ident = _thread.get_ident
+    Local = _thread._local  # of a thread, and not of a greenlet
     TIMEOUT_MAX = _thread.TIMEOUT_MAX
 
 
@@ -116,10 +120,12 @@ class RealThread:
         return self._began and not self._ended.is_set()
 
 
-def aside(call: Callable[[], T], name: str) -> T:
+def aside(call: Callable[[], T], name: str, interrupt: Callable[[], object] | None = None) -> T:
     """The result of a call that blocks its thread, such as a lookup of a host name.
 
-    If this thread has a hub of greenlets, another thread makes the call, and the hub goes on meanwhile.
+    If this thread has a hub of greenlets, another thread makes the call, and the hub goes on meanwhile. An exception
+    that is thrown into the waiting greenlet ends the wait, and the call goes on. With `interrupt`, which makes the call
+    return soon, the exception is raised once the call has ended: then nobody uses what the call uses.
     """
     if not _has_hub():
         return call()
@@ -135,10 +141,25 @@ def aside(call: Callable[[], T], name: str) -> T:
         ended.set()
 
     RealThread(run, name).start()
-    ended.wait()
+    try:
+        ended.wait()
+    except BaseException:
+        if interrupt is not None:
+            interrupt()
+            _outlast(ended)
+        raise
     if errors:
         raise errors.pop()
     return result[0]
+
+
+def _outlast(event: Event) -> None:
+    """Wait for the event, whatever is thrown into this greenlet meanwhile."""
+    while not event.is_set():
+        try:
+            event.wait()
+        except BaseException:
+            pass  # the caller raises the first
 
 
 def sleep(seconds: float) -> None:

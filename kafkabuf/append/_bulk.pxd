@@ -83,7 +83,6 @@ cdef class Walker:
     cdef list segments              # the report's own list
     cdef Py_ssize_t fold_at         # the number of segments at which the report folds the segments that have ended
     cdef dict claimed               # Segments whose batch is claimed now, by partition of the current topic
-    cdef readonly object outer      # the bulk append of this thread that called this bulk append (_batch.pxd)
 
     # ---- methods that a subclass overrides
     # Append rows from `row` on, until all rows are appended or a row needs `serve`; `row` is then its number.

@@ -70,7 +70,7 @@ cdef class Walker:
                 self.row_timestamp = <int64_t*>items_of(stamps)
         self.row = 0
         self.now = self.producer.now_ms()
-        self.outer = enter_bulk_append(self)
+        enter_bulk_append(self)
         try:
             while True:
                 stop = self.walk()
@@ -81,8 +81,7 @@ cdef class Walker:
             try:
                 self.give_back_all()
             finally:
-                leave_bulk_append(self.outer)
-                self.outer = None
+                leave_bulk_append(self)
                 self.report.add_rows(self.row, segment, timestamp, self.now)
                 self.first_row += self.row
 

@@ -132,12 +132,13 @@ cdef class FutureCallback:
     cdef int ended(self, RecordFuture future) except -1
 
 
-# A bulk append of this thread begins to claim batches. At its end it gives the returned object to `leave_bulk_append`.
+# A bulk append of this thread begins and ends to claim batches.
 # A thread that is about to wait calls `give_back_claims` first: its own bulk appends, in frames below a signal handler
 # or a serializer, may hold batches. The Sender must be able to send these batches, or the thread would wait for itself.
+# The same goes for bulk appends of the thread's other greenlets, which may wait for what this greenlet does next.
 # The bulk appends claim again when they go on.
-cdef object enter_bulk_append(object bulk_append)
-cdef int leave_bulk_append(object outer) except -1
+cdef int enter_bulk_append(object bulk_append) except -1
+cdef int leave_bulk_append(object bulk_append) except -1
 cpdef int give_back_claims() except -1
 
 

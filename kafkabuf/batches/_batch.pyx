@@ -54,32 +54,35 @@ cdef extern from *:
 cdef object logger = producer_log("kafkabuf.producer")
 cdef object system_clock = SystemClock()
 
-# Ident of a thread -> the innermost bulk append that runs in it: a Walker, whose `outer` is the bulk append around it.
+# Ident of a thread -> the bulk appends that run in it, oldest first. Greenlets of one thread may end theirs in any order.
 cdef dict bulk_appends = {}
 
 
-cdef object enter_bulk_append(object bulk_append):
+cdef int enter_bulk_append(object bulk_append) except -1:
     cdef object thread = PyThread_get_thread_ident()
-    cdef object outer = bulk_appends.get(thread)
-    bulk_appends[thread] = bulk_append
-    return outer
-
-
-cdef int leave_bulk_append(object outer) except -1:
-    cdef object thread = PyThread_get_thread_ident()
-    if outer is None:
-        del bulk_appends[thread]
+    cdef list running = bulk_appends.get(thread)
+    if running is None:
+        bulk_appends[thread] = [bulk_append]
     else:
-        bulk_appends[thread] = outer
+        running.append(bulk_append)
+    return 0
+
+
+cdef int leave_bulk_append(object bulk_append) except -1:
+    cdef object thread = PyThread_get_thread_ident()
+    cdef list running = bulk_appends[thread]
+    running.remove(bulk_append)
+    if not running:
+        del bulk_appends[thread]
     return 0
 
 
 cpdef int give_back_claims() except -1:
     if bulk_appends:
-        bulk_append = bulk_appends.get(PyThread_get_thread_ident())
-        while bulk_append is not None:
-            bulk_append.give_back_claims()
-            bulk_append = bulk_append.outer
+        running = bulk_appends.get(PyThread_get_thread_ident())
+        if running is not None:
+            for bulk_append in tuple(running):
+                bulk_append.give_back_claims()
     return 0
 
 

@@ -32,6 +32,7 @@ from kafkabuf.network._request import Completion
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.network.metadata_updater import METADATA_VERSIONS
 from kafkabuf.protocol import messages
+from kafkabuf.threads import aside
 
 if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig
@@ -83,7 +84,7 @@ class TransactionDescription:
 
 
 class Admin:
-    """A connection to the cluster that a producer's settings name, for one thread. A context manager.
+    """A connection to the cluster that a producer's settings name, for one thread or greenlet. A context manager.
 
     Every call takes up to `max.block.ms` and retries after retriable errors. It raises the first fatal error, or
     TimeoutError.
@@ -406,7 +407,7 @@ class Admin:
         left = max(deadline - self._clock.monotonic(), 0.001)
         self._client.send_entity(node_id, entity, timeout=min(left, self._request_timeout))
         while not completions:  # the request's time-out ends this loop
-            completions = self._client.poll(None)
+            completions = self._poll(None)
         node = self._client._nodes.get(node_id)
         if node is not None:
             self.answered_by = node_id, node.host, node.port
@@ -420,13 +421,18 @@ class Admin:
 
     def _pump(self, deadline: float) -> None:
         """Let connections and metadata make progress. Raises AuthenticationError if the brokers refuse this client."""
-        self._client.poll(min(max(deadline - self._clock.monotonic(), 0.0), 0.05))
+        self._poll(min(max(deadline - self._clock.monotonic(), 0.0), 0.05))
         self._metadata.check()
 
     def _pause(self, seconds: float, deadline: float) -> None:
         until = min(self._clock.monotonic() + seconds, deadline)
         while (left := until - self._clock.monotonic()) > 0:
-            self._client.poll(left)
+            self._poll(left)
+
+    def _poll(self, timeout: float | None) -> list[Completion]:
+        """NetworkClient.poll. A greenlet waits alone: a thread polls for it."""
+        client = self._client
+        return aside(lambda: client.poll(timeout), "kafkabuf-admin", client.wakeup)
 
     def _timed_out(self, broker: str) -> TimeoutError:
         waited = f"within max.block.ms ({self._timeout * 1000:.0f} ms)"

@@ -42,7 +42,10 @@ else:
 
 
 from kafkabuf import KafkaProducer, threads  # noqa: E402
+from kafkabuf.config import ProducerConfig  # noqa: E402
 from kafkabuf.errors import KafkaError, TimeoutError  # noqa: E402
+from kafkabuf.metadata.admin import Admin  # noqa: E402
+from kafkabuf.producer_log import client_id_here, log_as  # noqa: E402
 from kafkabuf.record_metadata import RecordMetadata  # noqa: E402
 
 ticks = 0
@@ -112,6 +115,67 @@ def other_greenlets_may_be_what_a_wait_needs() -> None:
     kept("many")
 
 
+def serializers_of_greenlets_may_wait() -> None:
+    """The first of two bulk appends ends within the second, whose serializer then waits for its own first row."""
+    first_is_inside: list[bool] = []
+    first_has_ended: list[bool] = []
+    second_is_inside: list[bool] = []
+
+    def until(flag: list[bool]) -> None:
+        while not flag:
+            sleep(0.001)
+
+    with KafkaProducer(bootstrap_servers=servers, value_serializer=lambda value: value()) as producer:
+        producer.partitions_for("t")
+
+        def first_value() -> bytes:
+            first_is_inside.append(True)
+            until(second_is_inside)
+            return b"v"
+
+        def second_value() -> bytes:
+            second_is_inside.append(True)
+            until(first_has_ended)
+            producer.flush(PATIENCE)
+            return b"v"
+
+        def first() -> None:
+            producer.send_many("t", [lambda: b"v", first_value])
+            first_has_ended.append(True)
+
+        def second() -> None:
+            until(first_is_inside)
+            producer.send_many("t", [lambda: b"v", second_value])
+
+        join([spawn(first), spawn(second)])
+        for _ in range(2):  # nothing of the two is left
+            producer.send_many("t", [lambda: b"v"])
+        producer.flush(PATIENCE)
+    kept("serializers")
+
+
+def admin_stops_no_hub() -> None:
+    config = ProducerConfig(bootstrap_servers=servers, max_block_ms=PATIENCE * 1000)
+    with Admin(config) as admin:
+        seen = ticks
+        admin.connect()
+        assert admin.committed("group", [("t", 0)]) == {("t", 0): None}
+        ticked_since(seen)
+    kept("admin")
+
+
+def lines_name_their_producer() -> None:
+    def work(name: str, end: Callable[[], None]) -> None:
+        with log_as(name):
+            end()
+            assert client_id_here() == name
+        assert client_id_here() is None
+
+    join([spawn(work, "a", lambda: sleep(0.02)), spawn(work, "b", lambda: sleep(0.05))])
+    assert client_id_here() is None
+    kept("lines")
+
+
 def memory_is_awaited_beside_others() -> None:
     with KafkaProducer(bootstrap_servers=servers, buffer_memory=1 << 16, linger_ms=0) as producer:
 
@@ -176,6 +240,10 @@ sleep(0)
 assert threads.are_patched()
 waits_stop_no_hub()
 other_greenlets_may_be_what_a_wait_needs()
+
+serializers_of_greenlets_may_wait()
+admin_stops_no_hub()
+lines_name_their_producer()
 memory_is_awaited_beside_others()
 metadata_is_awaited_beside_others()
 callbacks_run_in_the_senders_thread()
