@@ -14,7 +14,7 @@ import os
 import weakref
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor  # of asyncio, which no hub runs  # noqa: TID251
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from types import TracebackType

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import threading  # ManualClock is for tests, whose threads may be greenlets  # noqa: TID251
 from typing import Protocol
 
 from kafkabuf import _time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
+import threading  # a greenlet where a program is patched, as its selector is  # noqa: TID251
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from os import PathLike

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Collection
 
 from rich.console import Console
 from rich.live import Live
 
+from kafkabuf import threads
+from kafkabuf._time import monotonic
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.controls import Stats
 from kafkabuf.cli.broker_tables import Overview, overview_below
@@ -28,7 +29,7 @@ class Status:
         self._cluster = cluster
         self._console = console
         self._stats = cluster.stats()
-        self._time = time.monotonic()
+        self._time = monotonic()
         # The sums of end offsets by topic, and when the topics were counted.
         self._end_offsets = {topic.name: topic.end_offsets for topic in cluster.topic_numbers()}
         self._counted = self._time
@@ -50,7 +51,7 @@ class Status:
             last = line
 
     def overview(self) -> Overview:
-        before, before_time, self._counted = self._end_offsets, self._counted, time.monotonic()
+        before, before_time, self._counted = self._end_offsets, self._counted, monotonic()
         topics = self._cluster.topic_numbers()
         self._end_offsets = {topic.name: topic.end_offsets for topic in topics}
         seconds = max(self._counted - before_time, 1e-9)
@@ -58,17 +59,17 @@ class Status:
 
     def line(self) -> str:
         before, before_time = self._stats, self._time
-        self._stats, self._time = self._cluster.stats(), time.monotonic()
+        self._stats, self._time = self._cluster.stats(), monotonic()
         return describe(self._stats, before, max(self._time - before_time, 1e-9))
 
 
 def _arrives(signals: Collection[signal.Signals], seconds: float) -> bool:
     """Wait for one of these signals, which are blocked, and take it. macOS has no signal.sigtimedwait."""
-    deadline = time.monotonic() + seconds
+    deadline = monotonic() + seconds
     while signal.sigpending().isdisjoint(signals):
-        if time.monotonic() >= deadline:
+        if monotonic() >= deadline:
             return False
-        time.sleep(_NAP_SECONDS)
+        threads.sleep(_NAP_SECONDS)
     signal.sigwait(signals)
     return True
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from kafkabuf._time import monotonic
 from kafkabuf.cli.connection import config_of, connection_options, errors_explained, require_topic, servers_of
 from kafkabuf.cli.output import safe_output
 
@@ -124,9 +124,9 @@ class _Output:
 
 def _copy(reader: TopicReader, output: _Output, timeout: float | None, ends: dict[int, int] | None) -> None:
     """Prints until the output is full, the ends are reached or no record comes for `timeout` seconds."""
-    last = time.monotonic()
+    last = monotonic()
     while not output.full and not _ended(reader.offsets, ends):
-        left = _POLL_SECONDS if timeout is None else min(last + timeout - time.monotonic(), _POLL_SECONDS)
+        left = _POLL_SECONDS if timeout is None else min(last + timeout - monotonic(), _POLL_SECONDS)
         records = reader.poll(max(left, 0.0))
         for note in reader.notes:
             click.echo(f"Note: {note}.", err=True)
@@ -135,8 +135,8 @@ def _copy(reader: TopicReader, output: _Output, timeout: float | None, ends: dic
             records = [record for record in records if record.offset < ends[record.partition]]
         if records:
             output.write(records)
-            last = time.monotonic()
-        elif timeout is not None and time.monotonic() - last >= timeout:
+            last = monotonic()
+        elif timeout is not None and monotonic() - last >= timeout:
             return
 
 

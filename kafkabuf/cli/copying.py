@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import RawIOBase
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
+from kafkabuf._time import monotonic
 from kafkabuf.append._bulk_lines import append_lines
 from kafkabuf.append.report import BulkReport
 from kafkabuf.cli.delivery import Delivery, Refusals, Source, StoppedError
@@ -87,7 +87,7 @@ class Run:
 
     def copy(self, inputs: Sequence[Input]) -> None:
         """Raises click.ClickException if a line or Ctrl-C ended the run, and KafkaError if Kafka did."""
-        began = time.monotonic()
+        began = monotonic()
         why, wish = None, "interrupted"
         with KafkaProducer(self.config) as producer, interruptible() as interrupt:
             delivery = Delivery(lambda records: self._sent(producer, records), self.refusals)
@@ -151,7 +151,7 @@ class Run:
                 before += nbytes
 
     def _summary(self, delivery: Delivery, began: float) -> str:
-        seconds = time.monotonic() - began
+        seconds = monotonic() - began
         left_out = f", {counted(self.refusals.count, self.refusals.unit)} left out" if self.refusals.count else ""
         rate = f" in {seconds:.1f} s ({delivery.acknowledged / max(seconds, 1e-9):,.0f}/s)"
         return f"{counted(delivery.acknowledged, 'record')} acknowledged{rate}{left_out}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,8 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kafkabuf._time import monotonic
 from kafkabuf.cli.long_input import interruptible
 from kafkabuf.extras import install
+from kafkabuf.threads import Event, new_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -207,9 +207,9 @@ def _step(progress: Progress, what: str) -> Iterator[TaskID]:
 
 @contextmanager
 def _timed(times: Times, name: str) -> Iterator[None]:
-    start = time.perf_counter()
+    start = monotonic()
     yield
-    setattr(times, name, time.perf_counter() - start)
+    setattr(times, name, monotonic() - start)
 
 
 @contextmanager
@@ -219,7 +219,7 @@ def _following(progress: Progress, topic: Topic, rows: int) -> Iterator[None]:
 
     task = progress.add_task("Writing with Spark", total=rows)
     before = sum(topic.start.values())
-    done = threading.Event()
+    done = Event()
 
     def follow() -> None:
         # Only the progress bar needs the offsets. If the cluster does not respond, the write itself fails.
@@ -227,7 +227,7 @@ def _following(progress: Progress, topic: Topic, rows: int) -> Iterator[None]:
             with suppress(KafkaException):
                 progress.update(task, completed=sum(topic.end_offsets().values()) - before)
 
-    thread = threading.Thread(target=follow, name="kafkabuf-demo-progress", daemon=True)
+    thread = new_thread(follow, "kafkabuf-demo-progress")
     thread.start()
     try:
         yield

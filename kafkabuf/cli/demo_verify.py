@@ -6,7 +6,6 @@ import functools
 import hashlib
 import itertools
 import re
-import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -14,6 +13,9 @@ from click import ClickException
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+from kafkabuf import threads
+from kafkabuf._time import monotonic
 
 # The first field of every value: the number of the row, which shows the order.
 ROW_FIELD = "_row"
@@ -171,7 +173,7 @@ class Topic:
 
     def _await_leaders(self) -> tuple[int, dict[int, int]]:
         """The partitions and their end offsets, once all have leaders: a new topic gets its leaders a little later."""
-        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        deadline = monotonic() + REQUEST_TIMEOUT_S
         while True:
             try:
                 found = self._consumer.list_topics(self.name, timeout=REQUEST_TIMEOUT_S).topics[self.name].partitions
@@ -180,9 +182,9 @@ class Topic:
                 problem = "the topic has no partitions"
             except KafkaException as error:
                 problem = error.args[0].str()
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 raise ClickException(f"topic {self.name} is not ready after {REQUEST_TIMEOUT_S:.0f} s: {problem}")
-            time.sleep(0.1)
+            threads.sleep(0.1)
 
     def end_offsets(self) -> dict[int, int]:
         """Ask the brokers for the next offset of every partition. Any thread may call it."""
@@ -230,10 +232,10 @@ def _create(admin: AdminClient, name: str, partitions: int, servers: str) -> boo
 
 def _until_stalled(consumer: Consumer, waiting: set[int]) -> Iterator[Message]:
     """Messages and events, until `waiting` is empty. Raises ClickException after STALL_TIMEOUT_S without any."""
-    last_message = time.monotonic()
+    last_message = monotonic()
     while waiting:
         messages = consumer.consume(2_000, timeout=0.2)
-        now = time.monotonic()
+        now = monotonic()
         last_message = now if messages else last_message
         if now - last_message > STALL_TIMEOUT_S:
             raise ClickException(

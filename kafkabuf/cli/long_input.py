@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
-import time
+import threading  # asks whether this is the main thread  # noqa: TID251
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
+
+from kafkabuf._time import monotonic
 
 Each = TypeVar("Each")
 Show = Callable[[int, int], None]
@@ -95,12 +96,12 @@ def progress_of(nbytes: int) -> Iterator[Show]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TextColumn("{task.fields[records]}"))
-    began = time.monotonic()
+    began = monotonic()
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=nbytes or None, records="")
 
         def show(nbytes: int, records: int) -> None:
-            rate = records / max(time.monotonic() - began, 1e-9)
+            rate = records / max(monotonic() - began, 1e-9)
             progress.update(task, completed=nbytes, records=f"{records:,} records, {rate:,.0f}/s")
 
         yield show

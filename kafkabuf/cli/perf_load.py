@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from kafkabuf import threads
+from kafkabuf._time import monotonic
 from kafkabuf.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class Tally:
 
     def on_batch(self, outcome: BatchOutcome) -> None:
         """Kafkabuf's `on_acknowledged`."""
-        now = time.perf_counter()
+        now = monotonic()
         if outcome.error is not None:
             self.fail(outcome.record_count, outcome.error)
             return
@@ -84,13 +86,13 @@ class Tally:
         """A peer has delivered one record."""
         self.acknowledged += 1
         if sent is not None:
-            self.latencies.append(time.perf_counter() - sent)
+            self.latencies.append(monotonic() - sent)
 
     def await_outcomes(self, records: int, seconds: float = 5.0) -> None:
         """Wait for the last callbacks: a client may wake its caller before it calls them."""
-        deadline = time.monotonic() + seconds
-        while self.acknowledged + self.failed < records and time.monotonic() < deadline:
-            time.sleep(0.001)
+        deadline = monotonic() + seconds
+        while self.acknowledged + self.failed < records and monotonic() < deadline:
+            threads.sleep(0.001)
 
     def clear(self) -> None:
         self.acknowledged = self.failed = 0
@@ -134,7 +136,7 @@ class OwnSending:
             self.producer.init_transactions()
         self._topic = load.topic
         self.flush = self.producer.flush
-        self.sleep = time.sleep
+        self.sleep = threads.sleep
         self.begin = self.producer.begin_transaction
         self.commit = self.producer.commit_transaction
 
@@ -165,7 +167,7 @@ class Driver:
         self.seconds = 0.0
         self.interrupted = False
         self._load, self._tally, self._on_window, self._every = load, tally, on_window, every
-        self._began = self._window_began = time.perf_counter()
+        self._began = self._window_began = monotonic()
         self._counted = self._measured = 0
         # The values in a ring: a chunk is a slice of it.
         self._ring = [*load.values, *islice(cycle(load.values), load.chunk)]
@@ -176,14 +178,14 @@ class Driver:
 
         Raises the KafkaError of a send() that fails at once.
         """
-        self._began = self._window_began = time.perf_counter()
+        self._began = self._window_began = monotonic()
         try:
             self._send_all(sending)
             sending.flush()
         except KeyboardInterrupt:
             self.interrupted = True
             self._await_outcomes(sending)
-        self.seconds = time.perf_counter() - self._began
+        self.seconds = monotonic() - self._began
         self._end_window()
 
     def _await_outcomes(self, sending: Sending) -> None:
@@ -209,7 +211,7 @@ class Driver:
             until = min(first + chunk, end)
             if pace:
                 self._await(sending, first / pace)
-            now = time.perf_counter()
+            now = monotonic()
             if now - self._window_began >= self._every:
                 self._end_window()
             start = first % count
@@ -217,11 +219,11 @@ class Driver:
             first = until
 
     def _await(self, sending: Sending, seconds: float) -> None:
-        while (left := self._began + seconds - time.perf_counter()) > 0:
+        while (left := self._began + seconds - monotonic()) > 0:
             sending.sleep(min(left, _LONGEST_SLEEP))
 
     def _end_window(self) -> None:
-        now, tally = time.perf_counter(), self._tally
+        now, tally = monotonic(), self._tally
         records, measured = tally.acknowledged, len(tally.latencies)
         window = Window(now - self._window_began, records - self._counted, tally.latencies[self._measured : measured])
         self._window_began, self._counted, self._measured = now, records, measured
@@ -293,7 +295,7 @@ def _warm_up(sending: Sending, load: Load) -> None:
     """One record, so that connections and metadata are there."""
     if load.transaction_size:
         sending.begin()
-    sending.send(load.values[:1], time.perf_counter())
+    sending.send(load.values[:1], monotonic())
     if load.transaction_size:
         sending.commit()
     sending.flush()

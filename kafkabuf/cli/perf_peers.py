@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from kafkabuf import threads
 from kafkabuf.cli.connection import servers_of
 from kafkabuf.cli.long_input import handled
 from kafkabuf.cli.perf_load import Load, Result, Sending, Tally
@@ -53,7 +53,7 @@ def _import(module: str, package: str) -> Any:
 
 class _Peer:
     def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        threads.sleep(seconds)
 
     def begin(self) -> None:
         raise ConfigError(_NO_TRANSACTIONS)

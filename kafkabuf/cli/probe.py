@@ -10,13 +10,12 @@ import builtins
 import contextlib
 import socket
 import ssl
-import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from kafkabuf._time import monotonic
 from kafkabuf.errors import (
     AuthenticationError,
     KafkaError,
@@ -34,6 +33,7 @@ from kafkabuf.metadata.admin import Admin
 from kafkabuf.network.resolve import Address, Lookup, resolve
 from kafkabuf.network.tls import client_context, explain, hung_up
 from kafkabuf.protocol import messages
+from kafkabuf.threads import Event
 
 if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig
@@ -149,7 +149,7 @@ class Probe:
                 yield from _timed(target, Step.TLS, lambda: _secure(context, sock[0], host, target))
 
     def _resolve(self, host: str, port: int, found: list[Address]) -> str:
-        done = threading.Event()
+        done = Event()
         lookup = Lookup(host, port, resolve, done.set)
         if not lookup.done and not done.wait(self._timeout):
             raise NetworkError(
@@ -203,21 +203,21 @@ class _Asker(Admin):
         self._topics: list[Any] = []
 
     def greet(self, target: str) -> Iterator[Outcome]:
-        began = time.monotonic()
+        began = monotonic()
         secured = "SASL" in self.config.security_protocol
         step = Step.SASL if secured else Step.API_VERSIONS
         try:
             while (node_id := self._any_node()) is None or not self._client.ready(node_id):
-                if time.monotonic() - began >= self._timeout:
+                if monotonic() - began >= self._timeout:
                     raise self._timed_out("a broker")
                 self._pump(began + self._timeout)
             newest = self._client.api_version(node_id, _PRODUCE, _PRODUCE_VERSIONS)
         except KafkaError as error:
-            yield Outcome(target, _blamed(error), time.monotonic() - began, error=str(error))
+            yield Outcome(target, _blamed(error), monotonic() - began, error=str(error))
             return
         if secured:
-            yield Outcome(target, step, time.monotonic() - began, f"{self.config.sasl_mechanism}{self._user()}")
-        yield Outcome(target, Step.API_VERSIONS, time.monotonic() - began, f"Produce up to version {newest}")
+            yield Outcome(target, step, monotonic() - began, f"{self.config.sasl_mechanism}{self._user()}")
+        yield Outcome(target, Step.API_VERSIONS, monotonic() - began, f"Produce up to version {newest}")
 
     def _timed_out(self, broker: str) -> TimeoutError:
         return TimeoutError(
@@ -289,16 +289,16 @@ class _Asker(Admin):
 
 def _timed(target: str, step: Step, action: Callable[[], str]) -> Iterator[Outcome]:
     """The outcome of one step. Raises _Failed behind a failure."""
-    began = time.monotonic()
+    began = monotonic()
     try:
         detail = action()
     except (KafkaError, OSError) as error:
         blamed = step
         if step is Step.METADATA and isinstance(error, TopicAuthorizationError):
             blamed = Step.AUTHORIZATION
-        yield Outcome(target, blamed, time.monotonic() - began, error=str(error))
+        yield Outcome(target, blamed, monotonic() - began, error=str(error))
         raise _Failed from None
-    yield Outcome(target, step, time.monotonic() - began, detail)
+    yield Outcome(target, step, monotonic() - began, detail)
 
 
 def _blamed(error: KafkaError) -> Step:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+
+from kafkabuf._time import monotonic
 
 _SECONDS = 1.0
 _HEAD = 4096
@@ -27,9 +28,7 @@ class Resume:
     click.ClickException then, as for a file that is no state.
     """
 
-    def __init__(
-        self, path: Path, source: str, topic: str, kind: str, *, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, path: Path, source: str, topic: str, kind: str, *, now: Callable[[], float] = monotonic) -> None:
         self._path = path
         self._now = now
         self._saved = now()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
+from kafkabuf import threads
+from kafkabuf._time import monotonic
 from kafkabuf.cli.spark_sinks import open_transaction
 from kafkabuf.cli.spark_state import OpenTransaction
 from kafkabuf.errors import ConcurrentTransactionsError, KafkaError, TransactionalIdAuthorizationError
@@ -41,11 +41,11 @@ def end(admin: TransactionAdmin, shown: OpenTransaction) -> str:
 def _await_end(admin: TransactionAdmin, shown: OpenTransaction) -> str:
     """The coordinator is ending the transaction: to fence its producer would not help, and would hit the next one."""
     assert shown.transactional_id is not None
-    deadline = time.monotonic() + admin.config.max_block_ms / 1000
+    deadline = monotonic() + admin.config.max_block_ms / 1000
     while (now := open_transaction(admin, shown.transactional_id)) is not None and now.is_ending:
-        if time.monotonic() >= deadline:
+        if monotonic() >= deadline:
             raise _still_ending(now)
-        time.sleep(_POLL_SECONDS)
+        threads.sleep(_POLL_SECONDS)
     return f"{shown.transactional_id}: the coordinator has ended it, and no producer is fenced"
 
 

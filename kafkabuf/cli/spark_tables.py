@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from rich.console import Console
 from rich.table import Table
 
+from kafkabuf import _time
 from kafkabuf.cli.spark_state import HeldBack, Marker, OpenTransaction, Partition, Sink, Status
 
 _UNKNOWN = "?"
@@ -158,7 +158,7 @@ def when(time_ms: int | None, between: str = " ") -> str:
     """The local time, and how far away it is."""
     if time_ms is None:
         return _UNKNOWN
-    seconds = time.time() - time_ms / 1000
+    seconds = (_time.time_ms() - time_ms) / 1000
     distance = f"{_span(seconds)} ago" if seconds >= 0 else f"in {_span(-seconds)}"
     return f"{datetime.fromtimestamp(time_ms / 1000):%Y-%m-%d %H:%M:%S}{between}({distance})"
 

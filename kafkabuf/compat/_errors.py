@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, partial
@@ -15,6 +14,7 @@ from typing import TypeVar
 from kafkabuf.compat._names import with_own_names
 from kafkabuf.errors import KafkaError
 from kafkabuf.network.background import BackgroundCall
+from kafkabuf.threads import Event
 from kafkabuf.tracebacks import without_ours
 
 Error = TypeVar("Error", bound=KafkaError)
@@ -48,9 +48,9 @@ def peer_module(name: str) -> ModuleType | None:
 
 
 @cache
-def _loading(name: str, pid: int) -> tuple[BackgroundCall[ModuleType | None], threading.Event]:
+def _loading(name: str, pid: int) -> tuple[BackgroundCall[ModuleType | None], Event]:
     """The import of a module, which runs once in a process: a forked child has none of its parent's threads."""
-    ended = threading.Event()
+    ended = Event()
     return BackgroundCall(partial(_imported, name), ended.set, "kafkabuf-peer"), ended
 
 

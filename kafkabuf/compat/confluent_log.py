@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
+import threading  # its local() is of a greenlet where a program is patched  # noqa: TID251
 import weakref
 from contextlib import suppress
 from typing import Any

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kafkabuf._time import time_ms
 from kafkabuf.compat.confluent_opened import Opened
 from kafkabuf.compat.confluent_settings import NO_SERVERS
 from kafkabuf.network.connection_state import NodeConnection, State
@@ -55,7 +55,7 @@ class Statistics:
             "type": "producer",
             "pid": os.getpid(),
             "ts": int(now * 1e6),
-            "time": int(time.time()),
+            "time": time_ms() // 1000,
             "age": int((now - self._opened_at) * 1e6),
             "replyq": reports,
             "msg_cnt": records,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import selectors
+import selectors  # a name of its DefaultSelector is compared, and none is made  # noqa: TID251
 import socket
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any

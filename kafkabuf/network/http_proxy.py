@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import base64
 import socket
-import time
 import urllib.request
 from urllib.parse import unquote
 
+from kafkabuf._time import monotonic
 from kafkabuf.config.schema_registry import Address, parse_url
 from kafkabuf.errors import ConfigError, NetworkError
 
@@ -55,7 +55,7 @@ def tunnel(proxy: Address, host: str, port: int, seconds: float) -> socket.socke
 
     Raises NetworkError for a proxy that refuses, and OSError.
     """
-    deadline = time.monotonic() + seconds
+    deadline = monotonic() + seconds
     sock = socket.create_connection((proxy.host, proxy.port), timeout=seconds)
     try:
         name = f"[{host}]" if ":" in host else host
@@ -82,7 +82,7 @@ def _status(sock: socket.socket, deadline: float) -> int | None:
     """
     received = bytearray()
     while not received.endswith(_END):
-        left = deadline - time.monotonic()
+        left = deadline - monotonic()
         if left <= 0:
             raise TimeoutError("the proxy did not answer CONNECT in time")
         sock.settimeout(left)

@@ -10,11 +10,11 @@ import json
 import math
 import re
 import ssl
-import time
 import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from kafkabuf import threads
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.clock import Clock
 from kafkabuf.config.schema_registry import Address
@@ -68,7 +68,7 @@ class TokenEndpoint:
         trusted_password: str | None = None,
         clock: Clock,
         random: Callable[[], float],
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = threads.sleep,
     ) -> None:
         self._address, self._path = _parts(url)
         self._name = f"token endpoint {self._address.host}"

@@ -13,16 +13,17 @@ last. The folder goes when the application has ended and another begins.
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import logging
 import os
 import re
 import shutil
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkabuf._time import time_ms
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.spark import scratch
 from kafkabuf.spark.report import WriteReport
@@ -36,6 +37,7 @@ KEPT_NAMES = 256
 """Queries and writes of one application."""
 
 logger = logging.getLogger("kafkabuf.spark")
+_calls = itertools.count()
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -125,9 +127,14 @@ def _add(application: Path, name: str, batch: int, text: str) -> None:
     # The user's process finds whole files only.
     unfinished = folder / f"{os.getpid()}.unfinished"
     unfinished.write_text(text)
-    unfinished.replace(folder / f"{batch}.{time.time_ns()}.json")
+    unfinished.replace(folder / f"{batch}.{_moment()}.json")
     for old in sorted(folder.glob("*.json"), key=_time)[:-KEPT_REPORTS]:
         old.unlink(missing_ok=True)
+
+
+def _moment() -> int:
+    """Nanoseconds since 1970, and a later number at each call in the same millisecond."""
+    return time_ms() * 1_000_000 + next(_calls) % 1_000_000
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:

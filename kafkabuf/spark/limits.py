@@ -9,11 +9,11 @@ This file loads no extension: the driver imports it.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from kafkabuf._time import time_ms
 from kafkabuf.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -90,7 +90,7 @@ class TopicLimits:
         self, rows: pa.RecordBatch, now_ms: int | None
     ) -> Iterator[tuple[list[int], Callable[[int], KafkaError]]]:
         """By limit the places of the rows outside of it, and the error of such a row."""
-        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        now = time_ms() if now_ms is None else now_ms
         names = rows.schema.names
         if self.max_bytes is not None and rows.nbytes > self.max_bytes:
             yield _places(_too_large(rows, self.max_bytes)), lambda _: self._too_large()

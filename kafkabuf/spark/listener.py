@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kafkabuf.spark import kept_report
 from kafkabuf.spark.report import WriteReport
+from kafkabuf.threads import Lock
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -76,7 +76,7 @@ class ReportListener(StreamingQueryListener):
 
     def __init__(self, on_report: Callable[[StreamingQueryProgress, WriteReport], Any] | None = None) -> None:
         self._on_report = on_report
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._totals: dict[str, QueryTotals] = {}
         self._has_warned = False
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from kafkabuf._time import time_ms
 from kafkabuf.errors import KafkaError
 from kafkabuf.offset_range import OffsetRange, merge_ranges
 
@@ -120,7 +120,7 @@ class WriteReport:
             run_id=None if micro_batch is None else micro_batch.run_id,
             sink_id=sink_id,
             write_id=write_id,
-            committed_at=time.time(),
+            committed_at=time_ms() / 1000,
         )
 
     def key_values(self) -> str:

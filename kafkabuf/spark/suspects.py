@@ -7,11 +7,11 @@ be good. So the broker judges it, but no longer at the cost of other rows.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
 
+from kafkabuf._time import time_ms
 from kafkabuf.errors import InvalidRecordError, InvalidTimestampError, KafkaError, RecordTooLargeError
 from kafkabuf.shown import raw
 from kafkabuf.spark.limits import CLOCKS_DIFFER_MS, TopicLimits
@@ -44,7 +44,7 @@ class Suspects:
 
     def _learn_time(self, refused_ms: int) -> None:
         """Suspect every time that is at least half as far from the present."""
-        ahead = refused_ms - time.time_ns() // 1_000_000
+        ahead = refused_ms - time_ms()
         limit = abs(ahead) // 2 - CLOCKS_DIFFER_MS
         if ahead > 0:
             self._innocent = replace(self._innocent, after_max_ms=limit)

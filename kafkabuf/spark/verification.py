@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kafkabuf._time import monotonic
 from kafkabuf.append._columns import digest
 from kafkabuf.errors import KafkaError, TimeoutError
 from kafkabuf.extras import needs
@@ -50,7 +50,7 @@ def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.
     """
     _check_extra()
     rows = checksum = 0
-    deadline = time.monotonic() + timeout
+    deadline = monotonic() + timeout
     if any(entry.first_offset < 0 for entry in report.ranges):
         raise KafkaError(
             "the report has no offsets, since with acks=0 brokers do not tell them: verify() cannot find the rows. "
@@ -117,7 +117,7 @@ def _until(consumer: Any, entry: OffsetRange, deadline: float) -> Iterator[list[
     # The range has at most this many rows: the control records of transactions have offsets, but no reader gets them.
     left = entry.last_offset - entry.first_offset + 1
     while True:
-        if time.monotonic() > deadline:
+        if monotonic() > deadline:
             raise TimeoutError(f"{entry.topic}-{entry.partition} could not be read up to offset {entry.last_offset}")
         messages = consumer.consume(min(_PIECE, left), 0.5)
         for message in messages:

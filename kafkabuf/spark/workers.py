@@ -14,12 +14,12 @@ Only tasks and the transactional guarantees import this module: it loads the ext
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple, TypeVar, cast
 
+from kafkabuf._time import monotonic
 from kafkabuf.config.model import ProducerConfig
 from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.producer import KafkaProducer
@@ -132,7 +132,7 @@ def _lent(kind: str, settings: Settings, make: Callable[[], Kept], close_seconds
     except BaseException:
         close_after_failure(found, close_seconds)
         raise
-    _idle.setdefault(key, []).append(_Idle(found, time.monotonic()))
+    _idle.setdefault(key, []).append(_Idle(found, monotonic()))
 
 
 def close_after_failure(client: KafkaProducer | TransactionAdmin, seconds: float) -> None:
@@ -146,7 +146,7 @@ def close_after_failure(client: KafkaProducer | TransactionAdmin, seconds: float
 
 def _close_idle() -> None:
     """Close what no task has used for a minute: a query that has ended leaves its producers behind."""
-    oldest = time.monotonic() - _IDLE_SECONDS
+    oldest = monotonic() - _IDLE_SECONDS
     for key, kept in _idle.items():
         if key[0] == os.getpid():
             for idle in [idle for idle in kept if idle.since < oldest]:

@@ -1,7 +1,7 @@
 """A program that a library of greenlets has patched, and all that a producer does over a network beside plain sending.
 
-`python greenlets_secured.py gevent|eventlet ARGUMENTS`, where ARGUMENTS is a JSON object: `producers` has the settings of
-each producer by name, and `registry` a Schema Registry's URL. It prints the name of each part that worked.
+`python greenlets_secured.py gevent|eventlet ARGUMENTS`, where ARGUMENTS is a JSON object: `producers` has the settings
+of each producer by name, and `registry` a Schema Registry's URL. It prints the name of each part that worked.
 """
 
 from __future__ import annotations

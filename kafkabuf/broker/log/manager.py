@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor  # see embedded.py  # noqa: TID251
 from pathlib import Path
 
 from kafkabuf.broker.log.checkpoints import (

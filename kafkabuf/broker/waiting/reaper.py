@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
+import threading  # see embedded.py  # noqa: TID251
 from types import TracebackType
 from typing import Self
 
