@@ -69,6 +69,16 @@ with frozen("2012-01-14"):
         print(producer.send("t", b"v", timestamp_ms=5).result(60).timestamp)
 """
 
+KEPT_REPORTS = """
+import pathlib, tempfile
+with frozen("2012-01-14"):
+    from kafkabuf.spark import kept_report
+    folder = pathlib.Path(tempfile.mkdtemp())
+    for _ in range(3):
+        kept_report._add(folder, "query", 1, "{}")
+    print(len(list((folder / "query").glob("*.json"))))
+"""
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
@@ -103,3 +113,9 @@ def test_record_expires_and_an_embedded_cluster_works_while_time_stands_still(fr
 @pytest.mark.parametrize("freezer", FREEZERS)
 def test_timestamp_is_the_machines_unless_the_caller_gives_one(cluster: EmbeddedCluster, freezer: str) -> None:
     assert run(freezer, TIMESTAMP, cluster.bootstrap_servers) == ["True", "5", "end"]
+
+
+@pytest.mark.parametrize("freezer", FREEZERS)
+def test_reports_of_spark_do_not_replace_each_other(freezer: str) -> None:
+    pytest.importorskip("pyspark")
+    assert run(freezer, KEPT_REPORTS, "") == ["3", "end"]

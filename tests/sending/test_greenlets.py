@@ -38,6 +38,25 @@ with EmbeddedCluster(brokers=1) as cluster:
     print(cluster.wait_for_messages("t", 1)[0].value)
 """
 
+FORKS = """
+import gevent.monkey
+gevent.monkey.patch_all()
+import gevent, os, sys
+from kafkabuf import KafkaProducer
+producer = KafkaProducer(bootstrap_servers=sys.argv[1])
+producer.send("t", b"before").result(60)
+def fork():
+    child = os.fork()
+    if child == 0:
+        producer.send("t", b"child")
+        producer.flush(60)
+        gevent.spawn(lambda: producer.send("t", b"greenlet").result(60)).get()
+        os._exit(7)
+    print(os.waitpid(child, 0)[1] >> 8)
+gevent.spawn(fork).get()
+producer.send("t", b"after").result(60)
+"""
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
@@ -63,6 +82,15 @@ def test_embedded_cluster_works_in_a_patched_process(library: str) -> None:
     program = [sys.executable, "-c", EMBEDDED, library]
     done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout.strip()) == (0, "b'v'"), done.stderr
+
+
+def test_greenlet_may_fork(cluster: EmbeddedCluster) -> None:
+    pytest.importorskip("gevent")
+    before = len(cluster.messages("t"))
+    program = [sys.executable, "-c", FORKS, cluster.bootstrap_servers]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE * 2)
+    assert (done.returncode, done.stdout.strip()) == (0, "7"), done.stderr
+    assert len(cluster.messages("t")) == before + 4
 
 
 def test_gevent_worker_of_gunicorn_sends_with_a_producer_of_before_the_fork_and_ends(
