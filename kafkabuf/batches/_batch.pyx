@@ -54,7 +54,7 @@ cdef extern from *:
 cdef object logger = producer_log("kafkabuf.producer")
 cdef object system_clock = SystemClock()
 
-# Ident of a thread -> the bulk appends that run in it, oldest first. Greenlets of one thread may end theirs in any order.
+# Ident of a thread -> the bulk appends that run in it, oldest first. Its greenlets may end theirs in any order.
 cdef dict bulk_appends = {}
 
 
