@@ -23,7 +23,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkabuf._time import time_ms
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.spark import scratch
 from kafkabuf.spark.report import WriteReport
@@ -134,6 +133,8 @@ def _add(application: Path, name: str, batch: int, text: str) -> None:
 
 def _moment() -> int:
     """Nanoseconds since 1970, and a later number at each call in the same millisecond."""
+    from kafkabuf._time import time_ms  # late: Spark's discovery loads no extension
+
     return time_ms() * 1_000_000 + next(_calls) % 1_000_000
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kafkabuf._time import time_ms
 from kafkabuf.errors import KafkaError
 from kafkabuf.offset_range import OffsetRange, merge_ranges
 
@@ -104,6 +103,8 @@ class WriteReport:
         micro_batch = next((report.batch for report in reports if report.batch is not None), None)
         if batch_id is None and micro_batch is not None:
             batch_id = micro_batch.number
+        from kafkabuf._time import time_ms  # late: Spark's discovery loads no extension
+
         return cls(
             tasks=len(reports),
             rows=sum(report.rows for report in reports),
