@@ -8,7 +8,8 @@ tests/network runs over both.
 - No function needs the GIL. Only the Poller's owner calls them, one at a time. The exceptions are `wake`,
   `wait_for_change` and `wake_waiters`, which any thread may call at any time between `open` and `close`. A forked child
   calls nothing but `close`, which leaves the parent's sockets and wake-ups alone.
-- `open`, `add` and `modify` return 0, or -1 with errno. `close` is called once, also after `open` has failed.
+- `open`, `add` and `modify` return 0, or -1 with errno. `close` is called also after `open` has failed, and may be
+  called again.
 - Only `open` and `add` allocate memory.
 - A descriptor is added once, and removed before it is closed. Between two waits all changes are allowed, and during a
   wait `modify`, which the next wait heeds at the latest. After `remove` no wait reports the descriptor.

@@ -63,6 +63,7 @@ static inline void kb_epoll_wake(kb_ready_set *set) {
 static inline void kb_epoll_close(kb_ready_set *set) {
     if (set->wake_fd >= 0) close(set->wake_fd);
     if (set->set_fd >= 0) close(set->set_fd);
+    set->wake_fd = set->set_fd = -1;
 }
 
 static const kb_backend kb_epoll = {

@@ -121,8 +121,11 @@ static inline void kb_poll_wake(kb_ready_set *set) {
 static inline void kb_poll_close(kb_ready_set *set) {
     if (set->wake_fd >= 0) close(set->wake_fd);
     if (set->pipe_fd >= 0) close(set->pipe_fd);
+    set->wake_fd = set->pipe_fd = -1;
     free(set->polled);
     free(set->owners);
+    set->polled = NULL;
+    set->owners = NULL;
 }
 
 static const kb_backend kb_poll = {

@@ -94,4 +94,4 @@ class Poller:
         """Any thread: end the current or the next `poll`. Costs a system call only while the owner waits."""
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, and the descriptors of the Poller itself. It can do nothing more afterwards."""

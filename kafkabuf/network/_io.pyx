@@ -43,6 +43,9 @@ def _names():
 
 BACKENDS = _names()
 
+cdef enum:
+    CLOSED = -1         # the `pid` of a closed Poller
+
 
 cdef const kb_backend* chosen_backend() except NULL:
     name = environ.get("KAFKABUF_POLLER", BACKENDS[0])
@@ -211,7 +214,6 @@ cdef class Poller:
         self.connections = {}
 
     def __dealloc__(self):
-        # Not in close(): a thread in wake() may still use the set.
         if self.backend != NULL:
             self.backend.close(&self.ready)
 
@@ -332,7 +334,8 @@ cdef class Poller:
         # A forked child shares the sockets, and an epoll set too: its changes would reach the parent, whose pointers
         # are in that set.
         if self.pid != getpid():
-            raise ClosedError("the connections were made before a fork and belong to the parent process")
+            raise ClosedError("the connections are closed" if self.pid == CLOSED else
+                              "the connections were made before a fork and belong to the parent process")
         return 0
 
     def wakeup(self):
@@ -370,6 +373,12 @@ cdef class Poller:
     def close(self):
         for connection in list(self.connections.values()):
             connection.close()
+        # The descriptors end here, not with the object: a closed producer is in cycles of references, and the garbage
+        # collector may come late. A thread that has cleared `sleeping` holds the GIL until its write to the set is
+        # over, and outside of turn() no thread clears it. Without the GIL such a write might meet another's descriptor.
+        if HAS_GIL and not self.polling and self.pid == getpid():
+            self.pid = CLOSED
+            self.backend.close(&self.ready)
 
     cdef int remove(self, Connection connection) except -1:
         # After this no span of the connection's frames is read again: completions and slabs rely on it.

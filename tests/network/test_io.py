@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kafkabuf.errors import ConfigError, NetworkError
+from kafkabuf.errors import ClosedError, ConfigError, NetworkError
 from kafkabuf.network._io import Connection, Poller
 from kafkabuf.protocol._frame import Frame
 from tests.network.support import PATIENCE, poison, read_exactly, read_to_end
@@ -631,3 +631,38 @@ def test_forked_child_neither_breaks_nor_keeps_its_parents_connection() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_closed_poller_holds_no_descriptor_and_writes_to_none(each_backend: str) -> None:
+    poller = Poller()
+    with connected(poller) as (_, theirs):
+        poller.close()
+        assert theirs.recv(1) == b""
+    reading, writing = os.pipe()  # may have the numbers of the Poller's descriptors
+    try:
+        poller.close()
+        poller.wakeup()
+        os.set_blocking(reading, False)
+        with pytest.raises(BlockingIOError):
+            os.read(reading, 1)
+        assert os.write(writing, b"ours") == 4
+    finally:
+        os.close(reading)
+        os.close(writing)
+    with pytest.raises(ClosedError, match="closed"):
+        poller.poll(0)
+    left, right = socket.socketpair()
+    with left, right, pytest.raises(ClosedError, match="closed"):
+        poller.register(left, "broker 1 at h:9092")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the test lists the descriptors of the process")
+def test_descriptors_end_with_close_and_not_with_the_object() -> None:
+    before = os.listdir("/proc/self/fd")
+    poller = Poller()
+    assert os.listdir("/proc/self/fd") != before
+    poller.close()
+    assert os.listdir("/proc/self/fd") == before
