@@ -42,7 +42,7 @@ from kafkabuf.sending.check import require_brokers
 from kafkabuf.sending.lifetime import Running
 from kafkabuf.sending.sender import Sender
 from kafkabuf.threads import RLock, aside
-from kafkabuf.transactions.idempotence import producer_state
+from kafkabuf.transactions.idempotence import ProducerState, producer_state
 
 if TYPE_CHECKING:
     import ssl
@@ -140,6 +140,23 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         state = producer_state(self.config)
         if check:
             aside(lambda: require_brokers(self.config, clock, self._metadata, client, state), "kafkabuf-check")
+        try:
+            self._assemble(client, state)
+        except BaseException:
+            client.close()  # nobody else knows of its descriptors
+            raise
+        self._finalizer = weakref.finalize(self, self._running.abandon)
+        self._finalizer.atexit = False  # at exit, sending/lifetime.py closes all producers together
+        try:
+            self._running.start(self)
+        except BaseException:
+            self._begin_close("the producer is not open: the Sender's thread could not be started")
+            raise
+        self._opened = True
+
+    def _assemble(self, client: NetworkClient, state: ProducerState | None) -> None:
+        """Make all parts of the producer around its client."""
+        clock = self._clock
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
         accumulator = RecordAccumulator(self.config, self.pool, clock, client.wakeup, producer_state=state)
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
@@ -152,14 +169,6 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self._thread = self._running.thread
         # Last: from here on other threads of a forked child may send.
         self._open(accumulator, self.config, clock, schemas_of(self.config, self._registry, clock))
-        self._finalizer = weakref.finalize(self, self._running.abandon)
-        self._finalizer.atexit = False  # at exit, sending/lifetime.py closes all producers together
-        try:
-            self._running.start(self)
-        except BaseException:
-            self._begin_close("the producer is not open: the Sender's thread could not be started")
-            raise
-        self._opened = True
 
     if TYPE_CHECKING:
         # ProducerCore.send(), with the types of keys and values.
@@ -501,11 +510,14 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
     def _end(self, timeout: float | None) -> None:
         if self._registry is not None:
             self._registry.close("the producer is closed")
-        self._finalizer.detach()
         if self._in_sender_thread() or self._interrupts_itself():
             self._running.finish(force=timeout == 0)
+            self._finalizer.detach()
         else:
             give_back_claims()
+            self._running.finish(force=timeout == 0)
+            # Not before: a signal handler may raise at each step, and the producer may then go without another close().
+            self._finalizer.detach()
             self._running.stop(timeout)
             self._metrics.close()
         user_objects, self._user_objects = self._user_objects, ()

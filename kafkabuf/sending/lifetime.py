@@ -69,6 +69,8 @@ class Running:
         try:
             self.thread.start()
         except BaseException:
+            # An exception of a signal handler may come after the thread has started: then the thread ends by itself.
+            self.finish()
             _running.discard(self)
             raise
 
@@ -129,11 +131,20 @@ class Running:
         return left
 
     def abandon(self) -> None:
-        """The producer was collected without close(): the Sender goes on until every record has an outcome."""
-        if unsent := self.unsent():
-            with log_as(self.client_id):
-                log.warning("a KafkaProducer was not closed; %d records that it holds are still being sent", unsent)
-        self.finish()
+        """The producer was collected without close(): the Sender goes on until every record has an outcome.
+
+        Nobody calls this again if a signal handler raises here. The Sender must end all the same.
+        """
+        try:
+            if unsent := self.unsent():
+                with log_as(self.client_id):
+                    log.warning("a KafkaProducer was not closed; %d records that it holds are still being sent", unsent)
+        finally:
+            try:
+                self.finish()
+            except BaseException:
+                self.finish()
+                raise
 
 
 _running: set[Running] = set()

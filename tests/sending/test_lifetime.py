@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ import pytest
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.clock import Lockable, ManualClock
-from kafkabuf.errors import ClosedError
+from kafkabuf.errors import ClosedError, ConfigError
 from kafkabuf.protocol.messages import PRODUCE
 from rigs.producer import PATIENCE, Rig, assert_whole
 from tools.stress_ends import LIMIT, all_runs
@@ -93,6 +94,90 @@ def test_collecting_a_producer_does_not_wait_for_its_broker(stuck: KafkaProducer
     assert not future.done()
     running.stop(0)
     assert isinstance(future.exception(0), ClosedError)
+
+
+def test_interrupted_close_leaves_the_producer_to_its_finalizer(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    running = producer._running
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkabuf.producer.give_back_claims", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+    del producer
+    gc.collect()
+    assert running.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("step", ["unsent", "finish"])
+def test_interrupted_finalizer_ends_the_sender(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    unraisable: list[type[BaseException]] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda event: unraisable.append(event.exc_type))
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    running = producer._running
+    usual = getattr(running, step)
+
+    def interrupted(**given: bool) -> int:
+        setattr(running, step, usual)
+        raise KeyboardInterrupt
+
+    setattr(running, step, interrupted)
+    del producer
+    gc.collect()
+    assert running.wait(PATIENCE)
+    assert unraisable == [KeyboardInterrupt]
+
+
+def test_thread_ends_whose_start_was_interrupted(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            threads.append(self)
+            super().start()
+            raise KeyboardInterrupt  # as in the wait of Thread.start for the new thread
+
+    monkeypatch.setattr(
+        "kafkabuf.sending.lifetime.new_thread", lambda target, name: Interrupted(target=target, name=name, daemon=True)
+    )
+    with pytest.raises(KeyboardInterrupt) as held:  # which holds the producer
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    threads[0].join(PATIENCE)
+    assert not threads[0].is_alive()
+    assert held
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the test lists the descriptors of the process")
+@pytest.mark.parametrize("opens", [True, False])
+def test_descriptors_of_a_producer_do_not_wait_for_the_collector(cluster: EmbeddedCluster, opens: bool) -> None:
+    settings: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers}
+    gc.collect()
+    gc.disable()
+    try:
+        before = _epoll_sets()
+        if opens:
+            producer = KafkaProducer(**settings)
+            assert _epoll_sets() == before + 1
+            producer.close()
+        else:
+            with pytest.raises(ConfigError):
+                KafkaProducer(**settings, buffer_memory=1 << 62)
+        assert _epoll_sets() == before
+    finally:
+        gc.enable()
+
+
+def _epoll_sets() -> int:
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            count += "eventpoll" in os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:  # the listing's own, and those of the cluster's connections
+            pass
+    return count
 
 
 class Owner:
