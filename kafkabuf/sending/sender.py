@@ -125,7 +125,11 @@ class Sender(SenderCore):
             log.critical("%s", self._accumulator.closed_because)
             raise
         finally:
-            self._end()
+            try:
+                self._end()
+            except BaseException:  # another thread threw it in between two steps
+                self._end()
+                raise
 
     def _is_finished(self) -> bool:
         """While the producer closes: whether nothing is left to do."""
@@ -195,13 +199,24 @@ class Sender(SenderCore):
             lambda: self.end_requests(self._client.close()),
             self._accumulator.release_scratch,
         ]
+        # Another thread may have thrown an exception into a step, which then has ended halfway: each record needs an
+        # outcome all the same. So each step may be taken twice.
+        if not self._take(steps):
+            self._take(steps)
+        if not self._warned:
+            self._tell_failures()
+
+    @staticmethod
+    def _take(steps: list[Callable[[], object]]) -> bool:
+        """Whether no step failed."""
+        failures = 0
         for step in steps:
             try:
                 step()
-            except Exception:
+            except BaseException:
+                failures += 1
                 log.exception("a step of the Sender's end failed; the Sender goes on with the next step")
-        if not self._warned:
-            self._tell_failures()
+        return not failures
 
     def _end_transactions(self) -> None:
         if self._transactions is not None:

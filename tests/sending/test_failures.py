@@ -425,3 +425,31 @@ def test_refusal_by_every_broker_fails_the_records_of_partitions_without_a_leade
     rig.ack_all()
     assert goes.exception(0) is None
     assert_whole(rig.pool)
+
+
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("step", ["_end_transactions", "_fail_rest", "_tell_failures"])
+def test_exception_thrown_into_the_senders_end_leaves_no_record_without_an_outcome(
+    error: type[BaseException], step: str
+) -> None:
+    rig = quick_rig()
+    future = rig.send()
+    usual, thrown = getattr(rig.sender, step), [error]
+
+    def interrupted() -> None:
+        if thrown:
+            raise thrown.pop()
+        usual()
+
+    setattr(rig.sender, step, interrupted)
+    rig.accumulator.close()
+    rig.sender.close(force=True, warned=step == "_tell_failures")
+    try:
+        rig.sender.run()
+    except error:
+        assert step == "_tell_failures"
+    assert isinstance(future.exception(0), ClosedError)
+    assert_whole(rig.pool)
