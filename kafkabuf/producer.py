@@ -149,8 +149,10 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self._finalizer.atexit = False  # at exit, sending/lifetime.py closes all producers together
         try:
             self._running.start(self)
-        except BaseException:
+        except BaseException as error:
             self._begin_close("the producer is not open: the Sender's thread could not be started")
+            if isinstance(error, RuntimeError | MemoryError):  # from the system: no thread will close the client
+                client.close()
             raise
         self._opened = True
 

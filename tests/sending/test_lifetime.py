@@ -151,23 +151,37 @@ def test_thread_ends_whose_start_was_interrupted(cluster: EmbeddedCluster, monke
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the test lists the descriptors of the process")
-@pytest.mark.parametrize("opens", [True, False])
-def test_descriptors_of_a_producer_do_not_wait_for_the_collector(cluster: EmbeddedCluster, opens: bool) -> None:
+@pytest.mark.parametrize("way", ["closed", "refused", "without a thread"])
+def test_descriptors_of_a_producer_do_not_wait_for_the_collector(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     settings: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers}
     gc.collect()
     gc.disable()
     try:
         before = _epoll_sets()
-        if opens:
+        if way == "closed":
             producer = KafkaProducer(**settings)
             assert _epoll_sets() == before + 1
             producer.close()
-        else:
+        elif way == "refused":
             with pytest.raises(ConfigError):
                 KafkaProducer(**settings, buffer_memory=1 << 62)
+        else:
+            monkeypatch.setattr("kafkabuf.sending.lifetime.new_thread", _NoThread)
+            with pytest.raises(RuntimeError):
+                KafkaProducer(**settings)
         assert _epoll_sets() == before
     finally:
         gc.enable()
+
+
+class _NoThread(threading.Thread):
+    def __init__(self, target: Any, name: str) -> None:
+        super().__init__(target=target, name=name)
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
 
 
 def _epoll_sets() -> int:
