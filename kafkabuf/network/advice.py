@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from kafkabuf.errors import KafkaError, NetworkError, ProtocolError
 from kafkabuf.network.connection_state import NodeConnection, State
 
@@ -20,6 +22,13 @@ def advised(
     usable = node.state in (State.AUTHENTICATING, State.READY)
     advice = _ANSWERED if has_answered and not usable else _advice(node, security_protocol, seen_brokers)
     return NetworkError(f"{error}; {advice}") if advice else error
+
+
+def own_lack(error: Exception) -> str:
+    """Advice where no broker has a part in the error, since this process lacks something. Empty for other errors."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return "; close some files, or raise the limit of this process (ulimit -n)"
+    return ""
 
 
 def _advice(node: NodeConnection, security_protocol: str, seen_brokers: bool) -> str:

@@ -26,7 +26,7 @@ from kafkabuf.network import bounds, resolve
 from kafkabuf.network._client import ClientCore, broken
 from kafkabuf.network._io import Connection, Poller
 from kafkabuf.network._request import Completion, InFlight, Request, decoded
-from kafkabuf.network.advice import advised
+from kafkabuf.network.advice import advised, own_lack
 from kafkabuf.network.authenticator import Authenticator
 from kafkabuf.network.background import BackgroundCall
 from kafkabuf.network.connection_state import NEVER, NodeConnection, Place, State
@@ -392,7 +392,9 @@ class NetworkClient(ClientCore):
             secured = None if self._secured is None else self._secured(node.host)
             node.connecting(self._register(self._connector(address), node, secured))
         except Exception as error:
-            self._disconnect(node, NetworkError(f"cannot connect to {node}: {printable(str(error))}"), now)
+            advice = own_lack(error)
+            why = NetworkError(f"cannot connect to {node}: {printable(str(error))}{advice}")
+            self._disconnect(node, why, now, advise=not advice)
             return
         log.debug("connecting to %s, address %s", node, address.sockaddr)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
 import socket
 import struct
 import subprocess
@@ -362,6 +364,23 @@ def test_error_of_a_broker_that_responded_before_advises_no_settings(trouble: st
         assert "the broker responded before: is it down, or too busy to respond?" in error
         assert "security.protocol" not in error
         assert "advertised.listeners" not in error
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_lack_of_descriptors_is_no_fault_of_the_broker(number: int) -> None:
+    def connector(address: object) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    with one_broker() as (rigged, broker):
+        broker.drop_connections()
+        rigged.poll_until(lambda: not rigged.client.ready(0))
+        rigged.client._connector = connector
+        rigged.clock.advance(1)
+        rigged.client.ready(0)
+        rigged.poll_until(lambda: "too many" in str(rigged.client.last_error(0)).lower())
+        error = str(rigged.client.last_error(0))
+    assert "ulimit -n" in error
+    assert "the broker" not in error
 
 
 @pytest.mark.parametrize("abrupt", [False, True])
