@@ -151,7 +151,9 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             self._running.start(self)
         except BaseException as error:
             self._begin_close("the producer is not open: the Sender's thread could not be started")
-            if isinstance(error, RuntimeError | MemoryError):  # from the system: no thread will close the client
+            # No thread will close the client if the system has refused one. With a context the error may come from a
+            # wait for the new thread, in which a signal handler raised.
+            if isinstance(error, RuntimeError | MemoryError) and error.__context__ is None:
                 client.close()
             raise
         self._opened = True
