@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The core of AIOKafkaProducer: queue() appends a record in the loop's thread, and never waits."""
 
-from kafkabuf._aio_futures cimport BatchEnds, new_aio_future
+from kafkabuf._aio_futures cimport AIORecordFuture, BatchEnds, new_aio_future
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._accumulator cimport NEVER_WAITS
 from kafkabuf.batches._batch cimport RecordFuture
@@ -30,12 +30,14 @@ cdef class LoopCore(ProducerCore):
 
         Raises as KafkaProducer.send().
         """
+        cdef AIORecordFuture future
         cdef RecordFuture record = None
         if get_running_loop() is not self.loop:
             return None
         self.sent += 1
         if self.users_objects or not self.sent % CALLS_OF_A_TURN or self.lines and topic in self.lines:
             return None
+        future = new_aio_future(self.ends)  # first: once the record is queued, nothing may raise
         try:
             if opaque is None and not self.detour:
                 record = self.queue_record(topic, value, key, headers, partition, timestamp_ms, None, None, 0)
@@ -43,4 +45,5 @@ cdef class LoopCore(ProducerCore):
                 record = ProducerCore.send(self, topic, value, key, headers, partition, timestamp_ms, None, opaque)
         except MustWait:
             pass
-        return None if record is None else new_aio_future(record, self.ends)
+        future.record = record
+        return None if record is None else future

@@ -15,17 +15,31 @@ cdef class BatchEnds:
     cdef object outcomes                # result(record) and exception(record) in place of RecordFuture's; or None
     cdef readonly dict _awaited         # batch: its BatchEnd
     cdef int era                        # rises with each forget()
-    cdef object due                     # deque of steps whose records have an outcome
-    # ---- guarded by `guard`: the Sender's thread writes here
+    # Batches that have ended and whose waiters are yet to become due: rows that the objects themselves link.
+    cdef BatchEnd first_taken, last_taken
+    cdef Awaiting first_due, last_due   # steps whose records have an outcome, and waits that are over
+    # ---- guarded by `guard`: other threads write here
     cdef kb_lock guard
-    cdef list ended                     # released BatchEnds
+    cdef BatchEnd first_ended, last_ended   # released by the Sender's thread
+    cdef Awaiting first_wait, last_wait     # ended by any thread
     cdef bint scheduled                 # the loop will run _wake_waiters
+    cdef double renewed_at              # from then on the next end schedules _wake_waiters again
 
-    # Add a waiter, an AIORecordFuture or an asyncio.Future, to the end of a batch. With a record of the batch, the end
+    # Add a waiter, an AIORecordFuture or an Awaiting, to the end of a batch. With a record of the batch, the end
     # is that of the part that holds the record. 0: the batch has ended.
     cdef int add(self, Batch batch, object waiter, RecordFuture record) except -1
+    # Neither needs memory, and neither raises: where the loop cannot be woken for want of memory, the thread waits.
     cdef int batch_ended(self, BatchEnd end) except -1
-    cdef int run(self, object step) except -1
+    cdef int wait_ended(self, Awaiting wait) except -1
+    cdef bint must_schedule(self) noexcept
+    cdef int wake_loop(self, bint schedule, bint other_thread) except -1
+    cdef int drop_ended(self) except -1
+    cdef int take_ended(self) except -1
+    cdef int collect(self) except -1
+    cdef void end_wait(self, Awaiting wait) noexcept
+    cdef void add_due(self, Awaiting step) noexcept
+    cdef Awaiting next_due(self)
+    cdef int run(self, Awaiting step) except -1
     # Call `fn(argument)` in the context, and report what it raises to the loop.
     cdef int call(self, object context, object fn, object argument) except -1
 
@@ -35,13 +49,22 @@ cdef class BatchEnd:
     cdef BatchEnds ends
     cdef Batch batch
     cdef list waiters
+    cdef Py_ssize_t handled             # so many of the waiters are due, or wait for another part of the batch
+    cdef BatchEnd next_ended
+
+
+cdef class Line:
+    cdef BatchEnds ends
+    cdef object waiting                 # deque of turns that have yet to come
+    cdef bint taken                     # a record has the turn
+    cdef readonly Py_ssize_t length
 
 
 cdef class AIORecordFuture:
-    cdef RecordFuture record
+    cdef RecordFuture record            # None: the record is yet to be queued, and nobody has this future
     cdef BatchEnds ends
-    # Awaiting objects, and (fn, context, self) of callbacks. None: no BatchEnd has this future. The collector tracks a
-    # future from its first step on: before, nothing that the future refers to leads back to it.
+    # Awaiting objects, those of callbacks too. None: no BatchEnd has this future. The collector tracks a future from
+    # its first step on: before, nothing that the future refers to leads back to it.
     cdef list steps
     cdef int era                        # of the steps: those of an earlier era are forgotten
     cdef bint given_up
@@ -49,9 +72,11 @@ cdef class AIORecordFuture:
 
     cdef bint has_outcome(self)
     # Wait for the outcome with this step. 0: the outcome is known already. Raises ClosedError in a forked child.
-    cdef int add_step(self, object step) except -1
-    # The batch, or a part of it, has ended: move the steps to the end of `due`, or wait again.
-    cdef int move_steps(self, object due) except -1
+    cdef int add_step(self, Awaiting step) except -1
+    # The batch, or a part of it, has ended: make the steps due, or wait again.
+    cdef int move_steps(self) except -1
+    # Make the steps due.
+    cdef void let_go(self) noexcept
     cdef object outcome(self)
 
 
@@ -60,18 +85,31 @@ cdef enum AwaitState:
     WAITING                             # a step of the future
     GIVEN_UP                            # the task was cancelled, and will throw that into its coroutine
     LEFT
+    CALLBACK                            # `wakeup` is a callback of the future
 
 
 # The iterator of one `await` of a future. A task waits for it as for an asyncio.Future.
 cdef class Awaiting:
-    cdef AIORecordFuture future
+    cdef BatchEnds ends
+    cdef AIORecordFuture future         # None: a wait of its own
     cdef public bint _asyncio_future_blocking
     cdef AwaitState state
     cdef object wakeup, context         # of the task
     cdef object message                 # of the cancellation
+    cdef Awaiting next_due
+    cdef bint is_due
+    # ---- of a wait of its own: any thread writes here, once, and `is_over` last
+    cdef object value, error
+    cdef bint is_over
+    cdef readonly bint taken            # the task has the value or the error
+    cdef Awaiting next_ended            # guarded by the guard of `ends`
 
     cdef int leave(self) except -1
+    cdef int be_due(self) except -1
+    cdef object outcome(self)
     cdef object next_value(self)
 
 
-cdef AIORecordFuture new_aio_future(RecordFuture record, BatchEnds ends)
+# A future without a record.
+cdef AIORecordFuture new_aio_future(BatchEnds ends)
+cdef Awaiting new_wait(BatchEnds ends)

@@ -3,19 +3,36 @@
 
 A task that awaits it wakes in the one call of the loop that BatchEnds schedules, without a handle of the loop for each
 task.
+
+What has ended, and what is due, is linked by fields of the objects, so that no end is lost where there is no memory.
 """
 
 cimport cython
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
+from posix.unistd cimport usleep
+
 from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._sealed cimport seal
+from kafkabuf._time cimport kb_monotonic
 from kafkabuf.batches._batch cimport PENDING, SUCCEEDED, Batch, RecordFuture
 
 import asyncio
 from collections import deque
 from contextvars import copy_context
+
+from kafkabuf.producer_log import producer_log
+
+# Seconds after which another end schedules the call of the loop again: asyncio loses a call for which it finds no memory.
+cdef double LONGEST_WAKE = 5.0
+
+cdef object logger = producer_log("kafkabuf.producer")
+
+# Microseconds between two attempts to wake a loop for which there is no memory.
+cdef enum:
+    SHORTEST_PAUSE = 1_000
+    LONGEST_PAUSE = 100_000
 
 cdef extern from *:
     """
@@ -45,22 +62,33 @@ cdef class BatchEnds:
         self.loop = loop
         self.outcomes = outcomes
         self._awaited = {}
-        self.due = deque()
-        self.ended = []
 
     def future_of(self, RecordFuture record not None):
         """The future of a record."""
-        return new_aio_future(record, self)
+        cdef AIORecordFuture future = new_aio_future(self)
+        future.record = record
+        return future
+
+    def empty_future(self):
+        """A future whose record `fill` sets: made before the record is queued, since then no call may raise."""
+        return new_aio_future(self)
+
+    def fill(self, AIORecordFuture future not None, RecordFuture record not None):
+        future.record = record
+
+    def new_wait(self):
+        """An awaitable, for one task, that ends with `end(value, error)`."""
+        return new_wait(self)
 
     def wait_for(self, Batch batch not None):
-        """An asyncio.Future that is done once the batch has ended.
+        """An awaitable that ends once the batch has ended.
 
-        If the batch was split, the future may be done when only a part has ended: the caller then calls again.
+        If the batch was split, it may end when only a part has ended: the caller then calls again.
         """
-        waiter = self.loop.create_future()
-        if not self.add(batch, waiter, None):
-            waiter.set_result(None)
-        return waiter
+        cdef Awaiting wait = new_wait(self)
+        if not self.add(batch, wait, None):
+            wait.is_over = True
+        return wait
 
     def forget(self):
         """In a forked child no batch ends: whatever waits later asks its batch, which raises ClosedError."""
@@ -81,68 +109,180 @@ cdef class BatchEnds:
     cdef int batch_ended(self, BatchEnd end) except -1:
         cdef bint schedule
         enter_lock(&self.guard)
-        self.ended.append(end)
-        schedule, self.scheduled = not self.scheduled, True
+        if self.last_ended is None:
+            self.first_ended = end
+        else:
+            self.last_ended.next_ended = end
+        self.last_ended = end
+        schedule = self.must_schedule()
         leave_lock(&self.guard)
-        closed = self.loop.is_closed()
-        if schedule and not closed:
+        return self.wake_loop(schedule, True)
+
+    cdef bint must_schedule(self) noexcept:
+        cdef double now = kb_monotonic()
+        cdef bint schedule = not self.scheduled or now >= self.renewed_at
+        if schedule:
+            self.scheduled, self.renewed_at = True, now + LONGEST_WAKE
+        return schedule
+
+    cdef int wait_ended(self, Awaiting wait) except -1:
+        cdef bint schedule
+        enter_lock(&self.guard)
+        if self.last_wait is None:
+            self.first_wait = wait
+        else:
+            self.last_wait.next_ended = wait
+        self.last_wait = wait
+        schedule = self.must_schedule()
+        leave_lock(&self.guard)
+        return self.wake_loop(schedule, True)
+
+    cdef int wake_loop(self, bint schedule, bint other_thread) except -1:
+        """Have the loop call _wake_waiters. Where there is no memory for that, wait: nobody else would wake the tasks."""
+        cdef unsigned int pause = SHORTEST_PAUSE
+        cdef bint again = True, closed = False
+        cdef object failure = None
+        while again:
+            again = False
             try:
-                self.loop.call_soon_threadsafe(self._wake_waiters)
+                closed = self.loop.is_closed()
+                if schedule and not closed:
+                    if other_thread:
+                        self.loop.call_soon_threadsafe(self._wake_waiters)
+                    else:
+                        self.loop.call_soon(self._wake_waiters)
+            except MemoryError:
+                again = True
             except RuntimeError:
                 closed = True
+            except Exception as error:
+                failure = error
+            if again:
+                with nogil:
+                    usleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
         if closed:
             # It has no waiting tasks. The Sender must go on, and what waited must not stay: neither this batch nor
             # those of a wake that the loop took on and did not run.
             self.forget()
-            self.ended = []
+            self.drop_ended()
+        elif failure is not None:
+            self.scheduled = False  # the next end tries again
+            logger.error("an event loop cannot be woken", exc_info=failure)
+        return 0
+
+    cdef int drop_ended(self) except -1:
+        # Not the first alone: a long row would be freed by recursion.
+        cdef BatchEnd end, following
+        cdef Awaiting wait, later
+        enter_lock(&self.guard)
+        end, self.first_ended, self.last_ended = self.first_ended, None, None
+        wait, self.first_wait, self.last_wait = self.first_wait, None, None
+        leave_lock(&self.guard)
+        while end is not None:
+            following, end.next_ended = end.next_ended, None
+            end = following
+        while wait is not None:
+            later, wait.next_ended = wait.next_ended, None
+            wait = later
         return 0
 
     def _wake_waiters(self):
-        cdef BatchEnd end
-        cdef list ended, none = []
-        # Cleared before the ends are read: a batch that ends during or after the loop below schedules another call.
-        enter_lock(&self.guard)
-        ended, self.ended, self.scheduled = self.ended, none, False
-        leave_lock(&self.guard)
-        for end in ended:
-            if self._awaited.get(end.batch) is end:
-                del self._awaited[end.batch]
-            for waiter in end.waiters:
-                if type(waiter) is AIORecordFuture:
-                    (<AIORecordFuture>waiter).move_steps(self.due)
-                else:
-                    self.due.append(waiter)
-        if len(self.due) > 1:
+        cdef bint again = False
+        self.take_ended()
+        try:
+            self.collect()
+        except MemoryError:
+            again = True
+        if again or self.first_due is not self.last_due:
             # A step may end this call, by KeyboardInterrupt, or run the loop itself, as nest_asyncio allows: the other
             # steps then run in the next call.
-            self.loop.call_soon(self._wake_waiters)
-        while self.due:
-            self.run(self.due.popleft())
+            self.wake_loop(True, False)
+        while self.first_due is not None:
+            self.run(self.next_due())
 
-    cdef int run(self, object step) except -1:
-        cdef Awaiting awaiting
-        if type(step) is Awaiting:
-            awaiting = <Awaiting>step
-            if awaiting.state == WAITING:
-                awaiting.state = LEFT
-                wakeup, awaiting.wakeup = awaiting.wakeup, None
-                if wakeup is not None:
-                    self.call(awaiting.context, wakeup, awaiting)
-        elif type(step) is tuple:
-            fn, context, future = <tuple>step
-            self.call(context, fn, future)
-        elif not step.done():
-            step.set_result(None)
+    cdef int take_ended(self) except -1:
+        cdef Awaiting wait, following
+        # Cleared before the ends are read: a batch that ends during or after the steps schedules another call.
+        enter_lock(&self.guard)
+        if self.first_ended is not None:
+            if self.last_taken is None:
+                self.first_taken = self.first_ended
+            else:
+                self.last_taken.next_ended = self.first_ended
+            self.last_taken = self.last_ended
+            self.first_ended = self.last_ended = None
+        wait, self.first_wait, self.last_wait = self.first_wait, None, None
+        self.scheduled = False
+        leave_lock(&self.guard)
+        while wait is not None:
+            following, wait.next_ended = wait.next_ended, None
+            self.add_due(wait)
+            wait = following
+        return 0
+
+    cdef int collect(self) except -1:
+        """Make the steps of the batches that have ended due. After a lack of memory the next call goes on."""
+        cdef BatchEnd end
+        while self.first_taken is not None:
+            end = self.first_taken
+            if self._awaited.get(end.batch) is end:
+                del self._awaited[end.batch]
+            while end.handled < len(end.waiters):
+                waiter = end.waiters[end.handled]
+                if type(waiter) is AIORecordFuture:
+                    (<AIORecordFuture>waiter).move_steps()
+                else:
+                    self.end_wait(<Awaiting?>waiter)
+                end.handled += 1
+            self.first_taken, end.next_ended = end.next_ended, None
+            if self.first_taken is None:
+                self.last_taken = None
+        return 0
+
+    cdef void end_wait(self, Awaiting wait) noexcept:
+        wait.is_over = True
+        self.add_due(wait)
+
+    cdef void add_due(self, Awaiting step) noexcept:
+        if not step.is_due:
+            step.is_due = True
+            if self.last_due is None:
+                self.first_due = step
+            else:
+                self.last_due.next_due = step
+            self.last_due = step
+
+    cdef Awaiting next_due(self):
+        cdef Awaiting step = self.first_due
+        self.first_due, step.next_due = step.next_due, None
+        if self.first_due is None:
+            self.last_due = None
+        step.is_due = False
+        return step
+
+    cdef int run(self, Awaiting step) except -1:
+        if step.state == WAITING:
+            step.state = LEFT
+        wakeup, step.wakeup = step.wakeup, None
+        if wakeup is not None:
+            self.call(step.context, wakeup, step.future if step.state == CALLBACK else step)
         return 0
 
     cdef int call(self, object context, object fn, object argument) except -1:
+        cdef object failure = None
         try:
             context.run(fn, argument)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            self.loop.call_exception_handler(
-                {"message": f"Exception in callback {fn!r}", "exception": error, "future": argument})
+            failure = error
+        if failure is not None:
+            try:
+                self.loop.call_exception_handler(
+                    {"message": f"Exception in callback {fn!r}", "exception": failure, "future": argument})
+            except Exception:  # there is no memory to speak of it: the other steps must run
+                pass
         return 0
 
 
@@ -151,6 +291,38 @@ cdef class BatchEnd:
     def release(self):
         """Called by the thread that ends the batch."""
         self.ends.batch_ended(self)
+
+
+@cython.final
+cdef class Line:
+    """The records of one topic that wait in send(), in order. The first of them has the turn."""
+
+    def __cinit__(self, BatchEnds ends not None):
+        self.ends = ends
+        self.waiting = deque()
+
+    def enter(self):
+        """Stand at the end of the line. The awaitable that this returns ends when the turn has come."""
+        cdef Awaiting turn = new_wait(self.ends)
+        if self.taken:
+            self.waiting.append(turn)
+        else:
+            self.taken = turn.is_over = True
+        self.length += 1
+        return turn
+
+    def leave(self, Awaiting turn not None):
+        """Leave the line, with the turn or before it has come. It needs no memory: the record may be queued."""
+        cdef Awaiting following
+        self.length -= 1
+        if not turn.is_over:
+            self.waiting.remove(turn)
+        elif self.waiting:
+            following = self.waiting.popleft()
+            self.ends.end_wait(following)
+            self.ends.wake_loop(True, False)
+        else:
+            self.taken = False
 
 
 @cython.final
@@ -166,7 +338,7 @@ cdef class AIORecordFuture:
     _asyncio_future_blocking = False  # asyncio.isfuture() looks for this attribute
 
     def __await__(self):
-        cdef Awaiting awaiting = Awaiting.__new__(Awaiting)
+        cdef Awaiting awaiting = new_wait(self.ends)
         awaiting.future = self
         return awaiting
 
@@ -191,9 +363,9 @@ cdef class AIORecordFuture:
         if self.has_outcome():
             return False
         self.given_up, self.message = True, msg
-        steps, self.steps = self.steps, None
-        for step in steps or ():
-            self.ends.loop.call_soon(run_step, self.ends, step)
+        if self.steps is not None:
+            self.let_go()
+            self.ends.wake_loop(True, False)
         return True
 
     def cancelled(self):
@@ -215,15 +387,22 @@ cdef class AIORecordFuture:
 
     def add_done_callback(self, fn, *, context=None):
         """Have the loop call `fn(self)` once the outcome is known."""
+        cdef Awaiting step
         if context is None:
             context = copy_context()
-        if self.has_outcome() or not self.add_step((fn, context, self)):
+        step = new_wait(self.ends)
+        step.future, step.wakeup, step.context, step.state = self, fn, context, CALLBACK
+        if self.has_outcome() or not self.add_step(step):
             self.ends.loop.call_soon(fn, self, context=context)
 
     def remove_done_callback(self, fn):
         """Remove every entry of `fn` and return the number of removed entries."""
-        cdef list steps = self.steps or []
-        kept = [step for step in steps if type(step) is not tuple or step[0] != fn]
+        cdef list kept = [], steps = self.steps or []
+        cdef Py_ssize_t removed
+        cdef Awaiting step
+        for step in steps:
+            if step.state != CALLBACK or step.wakeup != fn:
+                kept.append(step)
         removed = len(steps) - len(kept)
         steps[:] = kept
         return removed
@@ -240,7 +419,7 @@ cdef class AIORecordFuture:
     cdef bint has_outcome(self):
         return self.given_up or self.record.part().outcome != PENDING
 
-    cdef int add_step(self, object step) except -1:
+    cdef int add_step(self, Awaiting step) except -1:
         if self.steps is None or self.era != self.ends.era:
             steps = [step]
             if not self.ends.add(self.record.batch, self, self.record):
@@ -252,14 +431,20 @@ cdef class AIORecordFuture:
             self.steps.append(step)
         return 1
 
-    cdef int move_steps(self, object due) except -1:
+    cdef int move_steps(self) except -1:
         if self.steps is None:
             return 0
         # A part of a batch that was split may have ended, and not the part that holds this record.
         if self.has_outcome() or not self.ends.add(self.record.batch, self, self.record):
-            steps, self.steps = self.steps, None
-            due.extend(steps)
+            self.let_go()
         return 0
+
+    cdef void let_go(self) noexcept:
+        cdef list steps
+        cdef Awaiting step
+        steps, self.steps = self.steps, None
+        for step in steps:
+            self.ends.add_due(step)
 
     cdef object outcome(self):
         if self.given_up:
@@ -271,19 +456,21 @@ cdef class AIORecordFuture:
         return self.record.result(0)
 
 
-cdef AIORecordFuture new_aio_future(RecordFuture record, BatchEnds ends):
+cdef AIORecordFuture new_aio_future(BatchEnds ends):
     cdef AIORecordFuture future = AIORecordFuture.__new__(AIORecordFuture)
-    future.record, future.ends = record, ends
+    future.ends = ends
     PyObject_GC_UnTrack(future)
     return future
 
 
+cdef Awaiting new_wait(BatchEnds ends):
+    cdef Awaiting wait = Awaiting.__new__(Awaiting)
+    wait.ends = ends
+    return wait
+
+
 cdef object cancelled_error(object message):
     return asyncio.CancelledError() if message is None else asyncio.CancelledError(message)
-
-
-def run_step(BatchEnds ends not None, step):
-    ends.run(step)
 
 
 # Made and freed by each `await` of a record.
@@ -292,8 +479,16 @@ def run_step(BatchEnds ends not None, step):
 cdef class Awaiting:
     """The iterator of one `await`, and the future for which its task waits: it ends with the record, or with the task.
 
-    A task that is cancelled cancels it, and not the record's future, which other tasks may await.
+    A task that is cancelled cancels it, and not the record's future, which other tasks may await. Without a record it
+    is a wait that `end` ends. It also stands for a callback of the record's future.
     """
+
+    def end(self, value, error):
+        """Any thread, once: the task gets the value, or raises the error. Needs no memory, and never raises."""
+        if self.state != GIVEN_UP:
+            self.value, self.error = value, error
+        self.is_over = True
+        self.ends.wait_ended(self)
 
     def __await__(self):
         return self
@@ -309,6 +504,7 @@ cdef class Awaiting:
 
     def throw(self, kind, value=None, traceback=None):
         self.leave()
+        self.wakeup = None
         if value is None:
             value = kind() if isinstance(kind, type) else kind
         elif not isinstance(value, BaseException):
@@ -317,20 +513,20 @@ cdef class Awaiting:
 
     def close(self):
         self.leave()
+        self.wakeup = None
 
     # ---- as the task's future ----------------------------------------------------------------------------------------
 
     def get_loop(self):
-        return self.future.ends.loop
+        return self.ends.loop
 
     def add_done_callback(self, fn, *, context=None):
         if self.wakeup is not None:
             raise RuntimeError("a task awaits this already")
-        context = copy_context() if context is None else context
-        if self.state == WAITING:
-            self.wakeup, self.context = fn, context
-        else:
-            self.future.ends.loop.call_soon(fn, self, context=context)
+        self.context = copy_context() if context is None else context
+        self.wakeup = fn
+        if self.state != WAITING:
+            self.be_due()
 
     def remove_done_callback(self, fn):
         if self.wakeup is None or self.wakeup != fn:
@@ -349,9 +545,9 @@ cdef class Awaiting:
             return False
         self.leave()
         self.state, self.message = GIVEN_UP, msg
-        wakeup, self.wakeup = self.wakeup, None
-        if wakeup is not None:
-            self.future.ends.loop.call_soon(wakeup, self, context=self.context)
+        self.value = self.error = None  # an error that the user keeps holds this object, and must hold no memory
+        if self.wakeup is not None:
+            self.be_due()
         return True
 
     def result(self):
@@ -364,9 +560,22 @@ cdef class Awaiting:
     cdef int leave(self) except -1:
         if self.state == WAITING:
             self.state = LEFT
-            if self.future.steps is not None and self in self.future.steps:
+            if self.future is not None and self.future.steps is not None and self in self.future.steps:
                 self.future.steps.remove(self)
         return 0
+
+    cdef int be_due(self) except -1:
+        self.ends.add_due(self)
+        return self.ends.wake_loop(True, False)
+
+    cdef object outcome(self):
+        # The error keeps the traceback of its raise, and so this object: neither holds the other.
+        self.taken = True
+        value, self.value = self.value, None
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return value
 
     cdef object next_value(self):
         cdef PyObject* value = NULL
@@ -383,14 +592,14 @@ cdef object taken(PyObject* value):
 
 
 cdef PySendResult send_to_awaiting(Awaiting self, object value, PyObject** result) except PYGEN_ERROR:
-    if not self.future.has_outcome() and self.future.add_step(self):
+    if not self.is_over and (self.future is None or not self.future.has_outcome() and self.future.add_step(self)):
         self.state = WAITING
         self._asyncio_future_blocking = True
         Py_INCREF(self)
         result[0] = <PyObject*>self
         return PYGEN_NEXT
     self.state = LEFT
-    given = self.future.outcome()
+    given = self.future.outcome() if self.future is not None else self.outcome()
     Py_INCREF(given)
     result[0] = <PyObject*>given
     return PYGEN_RETURN

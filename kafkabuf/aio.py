@@ -14,7 +14,6 @@ import os
 import weakref
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor  # of asyncio, which no hub runs  # noqa: TID251
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from types import TracebackType
@@ -22,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec
 from uuid import UUID
 
 from kafkabuf._aio_core import TURN, LoopCore, MustWait
-from kafkabuf._aio_futures import AIORecordFuture, BatchEnds
+from kafkabuf._aio_futures import AIORecordFuture, BatchEnds, Line
 from kafkabuf._buffers import Headers, K, V
 from kafkabuf._pool import Slab
 from kafkabuf.aio_futures import AIOBulkReport
+from kafkabuf.aio_threads import Threads
 from kafkabuf.append._producer import FORKED
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import RecordFuture
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     import ssl
 
     from kafkabuf._aio_futures import Outcomes
+    from kafkabuf.append.report import BulkReport
     from kafkabuf.formats.plan import AnyFormat
     from kafkabuf.typing import BytesLike, Options
 
@@ -114,14 +115,6 @@ class _LoopCore(LoopCore):
 
     def _open_in_child(self) -> None:
         raise ClosedError(FORKED)  # only a call that began in the parent still has this object
-
-
-class _Line:
-    """The records of one topic that wait in send(), in order. The holder of `turn` is the first of them."""
-
-    def __init__(self) -> None:
-        self.turn = asyncio.Lock()
-        self.length = 0
 
 
 class AIOKafkaProducer(Generic[K, V]):
@@ -190,7 +183,7 @@ class AIOKafkaProducer(Generic[K, V]):
         self._ssl_context = ssl_context
         self._loop: asyncio.AbstractEventLoop | None = None  # set while the producer is open
         self._starting = False
-        self._lines: dict[str, _Line] = {}  # by topic, if a record of the topic waits
+        self._lines: dict[str, Line] = {}  # by topic, if a record of the topic waits
         self._queue = _queue_nothing
         self._stopped = False
         self._entering: asyncio.Lock | None = None  # in a forked child that has not opened the producer yet
@@ -224,18 +217,18 @@ class AIOKafkaProducer(Generic[K, V]):
             raise ClosedError(TRANSACTIONAL_CHILD)
         self._starting = True
         loop = get_running_loop()
-        self._threads = ThreadPoolExecutor(MAX_THREADS, f"kafkabuf-aio-{self.config.client_id}")
+        self._threads = Threads(MAX_THREADS, f"kafkabuf-aio-{self.config.client_id}")
+        self._ends = BatchEnds(loop, self._outcomes)
         try:
             self._started = await self._run(
                 self._kind, self.config, clock=self._clock, check=check, ssl_context=self._ssl_context
             )
-        except BaseException as error:
-            # A cancelled task must not wait for the thread, in which the constructor still runs.
-            self._threads.shutdown(wait=isinstance(error, Exception))
+        except BaseException:
+            # A cancelled task does not wait for the thread, in which the constructor still runs.
+            self._threads.end()
             raise
         finally:
             self._starting = False
-        self._ends = BatchEnds(loop, self._outcomes)
         self._core = _LoopCore(self._started, self._clock)
         self._core._enter(loop, self._ends, self._lines, self._started.detour)
         self._queue = self._core.queue
@@ -269,7 +262,7 @@ class AIOKafkaProducer(Generic[K, V]):
             self._core.close()
             await self._in_thread(KafkaProducer.close, timeout)
             self._stopped = True
-            self._threads.shutdown(wait=False)
+            self._threads.end()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -312,16 +305,31 @@ class AIOKafkaProducer(Generic[K, V]):
         return await self._run(method, self._started, *args, **kwargs)
 
     async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call in a thread. If the task is cancelled, the call continues; its result is dropped."""
+        """Run a call in a thread. If the task is cancelled, the call continues; its result is dropped.
+
+        A MemoryError of this method itself means that nobody makes the call.
+        """
         context = copy_context()
+        outcome = self._ends.new_wait()
 
-        def run() -> T:
+        def run() -> None:
+            value, failure = None, None
             try:
-                return context.run(call, *args, **kwargs)
-            except StopIteration as error:  # a future cannot hold StopIteration: the waiting task would never wake
-                raise RuntimeError(f"{call.__name__}() raised StopIteration") from error
+                try:
+                    value = context.run(call, *args, **kwargs)
+                except StopIteration as error:  # a coroutine cannot raise it
+                    raise RuntimeError(f"{call.__name__}() raised StopIteration") from error
+            except BaseException as error:
+                failure = error
+            outcome.end(value, failure)
 
-        return await get_running_loop().run_in_executor(self._threads, run)
+        self._threads.start(run)
+        while True:
+            try:
+                return await outcome  # type: ignore[no-any-return]
+            except MemoryError:
+                if outcome.taken:  # by the call. Otherwise asyncio found no memory to wake the task
+                    raise
 
     # ---- records -----------------------------------------------------------------------------------------------------
 
@@ -381,7 +389,9 @@ class AIOKafkaProducer(Generic[K, V]):
         if get_running_loop() is not self._loop:
             await self._enter_loop()
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        return self._ends.future_of(await self._send_by_detour(record, opaque))
+        future = self._ends.empty_future()  # first: once the record is queued, nothing may raise
+        self._ends.fill(future, await self._send_by_detour(record, opaque))
+        return future
 
     async def _send_by_detour(self, record: ProducerRecord, opaque: object) -> RecordFuture:
         """send() with interceptors, serializers and partitioner, and with the waits for metadata and memory."""
@@ -399,15 +409,17 @@ class AIOKafkaProducer(Generic[K, V]):
     async def _send_in_line(
         self, record: ProducerRecord, callback: Acknowledgement | None, opaque: object, deadline: float
     ) -> RecordFuture:
-        line = self._lines.setdefault(record.topic, _Line())
-        line.length += 1
+        line = self._lines.get(record.topic)
+        if line is None:
+            line = self._lines[record.topic] = Line(self._ends)
+        turn = line.enter()
         try:
-            async with line.turn:
-                if not self._core.sent % TURN:
-                    await asyncio.sleep(0)
-                return await self._send_first_in_line(record, callback, opaque, deadline)
+            await turn
+            if not self._core.sent % TURN:
+                await asyncio.sleep(0)
+            return await self._send_first_in_line(record, callback, opaque, deadline)
         finally:
-            line.length -= 1
+            line.leave(turn)
             if not line.length:
                 self._lines.pop(record.topic, None)  # a forked child has emptied the table
 
@@ -450,10 +462,9 @@ class AIOKafkaProducer(Generic[K, V]):
         key: str | Sequence[str] | None = None,
     ) -> AIOBulkReport:
         """KafkaProducer.send_arrow() in a thread. If the task is cancelled, the call still continues."""
-        rows = await self._in_thread(
+        return await self._report_of(
             KafkaProducer.send_arrow, data, topic, report, value_format=value_format, key_format=key_format, key=key
         )
-        return AIOBulkReport(rows, self._ends)
 
     async def send_many(
         self,
@@ -466,10 +477,17 @@ class AIOKafkaProducer(Generic[K, V]):
         report: str = "rows",
     ) -> AIOBulkReport:
         """KafkaProducer.send_many() in a thread. If the task is cancelled, the call still continues."""
-        pending = await self._in_thread(
+        return await self._report_of(
             KafkaProducer.send_many, topic, values, keys, headers, partitions, timestamps_ms, report
         )
-        return AIOBulkReport(pending, self._ends)
+
+    async def _report_of(
+        self, method: Callable[Concatenate[KafkaProducer, P], BulkReport], *args: P.args, **kwargs: P.kwargs
+    ) -> AIOBulkReport:
+        report = AIOBulkReport.yet_to_come()  # first: once rows are queued, nothing may raise
+        report.report = await self._in_thread(method, *args, **kwargs)
+        report._ends = self._ends
+        return report
 
     # ---- the rest, as KafkaProducer's --------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from kafkabuf._aio_futures import AIORecordFuture, BatchEnds
 from kafkabuf.errors import KafkaError
@@ -21,6 +21,13 @@ class AIOBulkReport:
     def __init__(self, report: BulkReport, ends: BatchEnds) -> None:
         self.report = report
         self._ends = ends
+
+    @classmethod
+    def yet_to_come(cls) -> Self:
+        """A report whose fields are set later."""
+        report = cls.__new__(cls)
+        vars(report).update(report=None, _ends=None)
+        return report
 
     @property
     def rows(self) -> int:

@@ -83,7 +83,44 @@ def new_thread(target: Callable[[], object], name: str) -> AnyThread:
     """A thread that is yet to be started. It is a daemon: the interpreter does not wait for it."""
     if are_patched():
         return RealThread(target, name)
-    return threading.Thread(target=target, name=name, daemon=True)
+    return _Thread(target, name)
+
+
+class _Thread(threading.Thread):
+    """A thread whose start() returns though the new thread found no memory to begin: it raises MemoryError then.
+
+    threading's own start() waits for ever for such a thread.
+    """
+
+    def __init__(self, target: Callable[[], object], name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._runs = target
+        self._began = False
+        self._failed = False
+
+    def start(self) -> None:
+        super().start()
+        if self._failed:
+            raise MemoryError("no memory to begin a thread")
+
+    def run(self) -> None:
+        self._began = True
+        self._runs()
+
+    def _bootstrap_inner(self) -> None:
+        """threading's, which tells start() that the thread has begun, and calls run()."""
+        try:
+            super()._bootstrap_inner()  # type: ignore[misc]
+        except BaseException:
+            if self._began:
+                raise
+            self._failed = True
+        while self._failed:
+            try:
+                self._started.set()  # type: ignore[attr-defined]
+                return
+            except MemoryError:  # nobody else would wake the thread that waits in start()
+                pass
 
 
 class RealThread:

@@ -115,6 +115,10 @@ cdef inline void choose_partition(Walker walker, int32_t wanted) noexcept nogil:
     walker.partition = wanted if wanted >= 0 else walker.sticky
 
 
+# Set `rows_queued` and `report` of the error with which a bulk append ends.
+cdef int tell_error(object error, object report) except -1
+
+
 # Append walker.record to the claimed batch of its partition, and advance to the next row.
 cdef inline Stop append_record(Walker walker) noexcept nogil:
     cdef Cursor* cursor

@@ -4,6 +4,7 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
+from posix.unistd cimport usleep
 
 import numpy as np
 
@@ -27,6 +28,41 @@ cdef class Segment:
     """Neighbouring records of one batch that one bulk append wrote."""
 
 seal(Segment)
+
+# Microseconds between two attempts to tell what was queued.
+cdef enum:
+    PAUSE = 1_000
+
+
+cdef int add_rows(object report, int64_t rows, object segment, object timestamp, int64_t now) except -1:
+    """Tell the report of rows that are queued. Waits for memory: a caller that is not told would send them twice."""
+    cdef bint again = True
+    while again:
+        again = False
+        try:
+            report.add_rows(rows, segment, timestamp, now)
+        except MemoryError:
+            again = True
+        if again:
+            with nogil:
+                usleep(PAUSE)
+    return 0
+
+
+cdef int tell_error(object error, object report) except -1:
+    """Tell the error which rows are queued all the same. Waits for memory, as add_rows()."""
+    cdef bint again = True
+    while again:
+        again = False
+        try:
+            error.rows_queued = report.rows
+            error.report = report
+        except MemoryError:
+            again = True
+        if again:
+            with nogil:
+                usleep(PAUSE)
+    return 0
 
 
 cdef class Walker:
@@ -82,7 +118,7 @@ cdef class Walker:
                 self.give_back_all()
             finally:
                 leave_bulk_append(self)
-                self.report.add_rows(self.row, segment, timestamp, self.now)
+                add_rows(self.report, self.row, segment, timestamp, self.now)
                 self.first_row += self.row
 
     def give_back_claims(self):

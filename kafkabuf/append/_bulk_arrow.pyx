@@ -16,7 +16,7 @@ from kafkabuf.append._arrow cimport (
 )
 from kafkabuf.append._bulk cimport (
     BAD_HEADERS, BAD_KEY, BAD_PARTITION, BAD_TIMESTAMP, BAD_VALUE, ENCODED_LARGE, END, NEW_TOPIC, NO_MEMORY, RAISED,
-    Stop, Walker, append_record, choose_partition,
+    Stop, Walker, append_record, choose_partition, tell_error,
 )
 from kafkabuf.append._exported cimport visit_arrays
 from kafkabuf.append._producer cimport ProducerCore
@@ -313,6 +313,5 @@ def append_arrow(ProducerCore producer not None, report, data, topic, formats=No
             walker.use_topic(producer.topic_of(topic, &walker.waited))
         visit_arrays(data, append_array, walker, "send_arrow")
     except BaseException as error:  # KeyboardInterrupt, too: a wait may have raised it
-        error.rows_queued = report.rows
-        error.report = report
+        tell_error(error, report)
         raise

@@ -8,7 +8,7 @@ from libc.string cimport memchr
 from kafkabuf._records cimport Record, attach_none
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport kb_crc32_init
-from kafkabuf.append._bulk cimport END, RAISED, Stop, Walker, append_record, choose_partition
+from kafkabuf.append._bulk cimport END, RAISED, Stop, Walker, append_record, choose_partition, tell_error
 from kafkabuf.append._producer cimport ProducerCore
 
 from kafkabuf.append._bulk_many import append_many
@@ -98,6 +98,5 @@ def append_lines(ProducerCore producer not None, report, topic, bytes text not N
         walker.end = walker.begin + len(text)
         walker.append_rows(walker.lines, False)
     except BaseException as error:  # KeyboardInterrupt, too: a wait may have raised it
-        error.rows_queued = report.rows
-        error.report = report
+        tell_error(error, report)
         raise

@@ -10,7 +10,9 @@ from kafkabuf._held cimport Held, hold_nothing, release_held
 from kafkabuf._records cimport Record, hold_record
 from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport kb_crc32_init
-from kafkabuf.append._bulk cimport BAD_PARTITION, END, RAISED, Segment, Stop, Walker, append_record, choose_partition
+from kafkabuf.append._bulk cimport (
+    BAD_PARTITION, END, RAISED, Segment, Stop, Walker, append_record, choose_partition, tell_error,
+)
 from kafkabuf.append._producer cimport ProducerCore, checked_timestamp, partition_number
 from kafkabuf.batches._batch cimport Batch, new_future
 
@@ -171,6 +173,5 @@ def append_many(ProducerCore producer not None, report, topic, values, keys, hea
         walker.keys, walker.headers, walker.wanted_partitions, walker.timestamps = other_columns
         walker.append_rows(count, walker.timestamps is not None or walker.interceptors is not None)
     except BaseException as error:  # KeyboardInterrupt, too: a wait may have raised it
-        error.rows_queued = report.rows
-        error.report = report
+        tell_error(error, report)
         raise

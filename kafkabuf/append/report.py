@@ -120,10 +120,14 @@ class BulkReport:
     # ---- for the appending thread ------------------------------------------------------------------------------------
 
     def add_rows(self, rows: int, segment: Int32Array | None, timestamp: Int64Array | None, now: int) -> None:
-        """The first `rows` rows of a chunk were queued or left out; the arrays may be longer."""
-        self.rows += rows
+        """The first `rows` rows of a chunk were queued or left out; the arrays may be longer.
+
+        A MemoryError leaves the report as it was.
+        """
+        total = self.rows + rows
         if segment is not None:
             self._chunks.append(_Chunk(segment[:rows], None if timestamp is None else timestamp[:rows], now))
+        self.rows = total
 
     def leave_out(self, row: int, topic: str, error: RecordTooLargeError) -> None:
         """Record the failure of a row that is too large."""
@@ -229,8 +233,9 @@ class BulkReport:
         batches, batch_of_row, index = _by_part(self.segments, segment_of_row, index)
 
         def column(field: Callable[[Batch], int], left_out: int, dtype: type[Number]) -> npt.NDArray[Number]:
-            # Rows that were left out have batch number -1, which selects the last element.
-            return np.array([*map(field, batches), left_out], dtype)[batch_of_row]
+            # Rows that were left out have batch number -1, which selects the last element. With an array as index NumPy
+            # crashes where it finds no memory; take() raises.
+            return np.array([*map(field, batches), left_out], dtype).take(batch_of_row)
 
         base = column(lambda batch: batch.base_offset, -1, np.int64)
         appended = column(lambda batch: batch.log_append_time, -1, np.int64)

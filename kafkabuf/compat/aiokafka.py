@@ -32,6 +32,8 @@ from kafkabuf.metadata.groups import OffsetAndMetadata
 if TYPE_CHECKING:
     import ssl
 
+    from kafkabuf._aio_futures import Wait
+
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata"]
 
 T = TypeVar("T")
@@ -50,6 +52,12 @@ def __getattr__(name: str) -> Any:
 class _Producer(aio.AIOKafkaProducer):
     _outcomes = Outcomes()
     _kind = LateProducer
+
+    async def new_wait(self) -> Wait:
+        """A wait in the producer's loop. Raises as a call of an unopened producer."""
+        if asyncio.get_running_loop() is not self._loop:
+            await self._enter_loop()
+        return self._ends.new_wait()
 
     def leaders(self, topic: str) -> Sequence[int]:
         """The leader of each partition of a topic that the producer knows; -1: no leader."""
@@ -253,17 +261,23 @@ class AIOKafkaProducer:
         is_number = hasattr(partition, "__index__") and type(partition) is not bool
         number = operator.index(partition) if is_number else partition
         columns = batch.values, batch.keys, batch.headers, [number] * count, batch.timestamps
+        # First: once records are queued the call must not raise, since a caller would send them twice.
+        sent = await _as_peer(self._producer.new_wait())
+        outcome = asyncio.ensure_future(_first_of(sent, batch.timestamps))
         try:
             report = await self._producer.send_many(topic, *columns)
         except KafkaError as error:
             failure = peer_error(error)
             if not getattr(error, "rows_queued", 0):
+                outcome.cancel()
                 raise failure from error.__cause__
-            # The records before are on their way, so the call must not raise: a caller would send them twice.
-            failed: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-            failed.set_exception(failure)
-            return failed
-        return asyncio.ensure_future(_first_of(report, batch.timestamps[0]))
+            sent.end(None, failure)
+        except BaseException:
+            outcome.cancel()
+            raise
+        else:
+            sent.end(report, None)
+        return outcome
 
     # ---- transactions ------------------------------------------------------------------------------------------------
 
@@ -322,13 +336,14 @@ class _Transaction:
             pass  # the producer can only be stopped: the user sees the error of the block
 
 
-async def _first_of(report: aio.AIOBulkReport, timestamp: int) -> RecordMetadata:
+async def _first_of(sent: Wait, timestamps: Sequence[int]) -> RecordMetadata:
+    report: aio.AIOBulkReport = await sent
     error = await report.exception()
     if error is not None:
         raise peer_error(error)
     (place,) = await report.ranges()
     broker_time = report.report.segments[0].batch.log_append_time
-    return metadata_of(place.topic, place.partition, place.first_offset, timestamp, broker_time)
+    return metadata_of(place.topic, place.partition, place.first_offset, timestamps[0], broker_time)
 
 
 async def _as_peer(call: Coroutine[Any, Any, T]) -> T:

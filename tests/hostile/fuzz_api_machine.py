@@ -422,7 +422,8 @@ class Machine(RuleBasedStateMachine):
         with self.world.judged("asyncio: stop()"):
             await producer.stop(timeout)
         await producer.stop()
-        producer._threads.shutdown()  # a call whose task was cancelled still runs in its thread
+        while producer._threads.count:  # a call whose task was cancelled still runs in its thread
+            await asyncio.sleep(0.001)
         self.world.require_whole(producer._started)
 
     async def _await_call(self, call: Call, world: World) -> None:
