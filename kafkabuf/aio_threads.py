@@ -21,7 +21,7 @@ class Threads:
         self._most = most
         self._name = name
         self._idle_time = idle_time
-        # ---- guarded by `_lock`
+        # ---- guarded by `_lock`, which no `with` block holds: its end takes memory, and the lock would stay held
         self._lock = Lock()
         self.count = 0  # of threads
         self._idle: list[_Worker] = []
@@ -30,7 +30,8 @@ class Threads:
 
     def start(self, call: Callable[[], object]) -> None:
         """Have a thread make the call. Raises RuntimeError or MemoryError if no thread can: then nobody makes it."""
-        with self._lock:
+        self._lock.acquire()
+        try:
             if self._ended:
                 raise RuntimeError("the producer is closed")
             if self._idle:
@@ -42,6 +43,8 @@ class Threads:
                 self._waiting.append(call)
                 return
             self.count += 1
+        finally:
+            self._lock.release()
         self._start_thread(call)
 
     def _start_thread(self, call: Callable[[], object]) -> None:
@@ -53,42 +56,57 @@ class Threads:
         except BaseException:
             # The thread may run all the same, if the error is one of the wait for it. Whoever takes the call decides.
             if worker is None or worker.take() is not None:
-                with self._lock:
+                self._lock.acquire()
+                try:
                     self.count -= 1
+                finally:
+                    self._lock.release()
                 raise
 
     def end(self) -> None:
         """Take no further call. The threads end with their calls; nobody waits for them."""
-        with self._lock:
+        self._lock.acquire()
+        try:
             self._ended = True
             while self._idle:
                 self._idle.pop().work.release()
+        finally:
+            self._lock.release()
 
     def next_of(self, worker: _Worker) -> bool:
         """The worker has made its call. False: its thread ends, as it does where there is no memory to wait."""
         came = False
         try:
-            with self._lock:
+            self._lock.acquire()
+            try:
                 if self._waiting:
                     worker.call = self._waiting.popleft()
                     return True
                 if self._ended:
                     return False
                 self._idle.append(worker)
+            finally:
+                self._lock.release()
             came = worker.work.acquire(timeout=self._idle_time)
         except MemoryError:
             pass
         if came:
             return True
-        with self._lock:
+        self._lock.acquire()
+        try:
             if worker in self._idle:
                 self._idle.remove(worker)
                 return False
+        finally:
+            self._lock.release()
         return True  # a call, or the end, came at the last moment
 
     def left(self) -> None:
-        with self._lock:
+        self._lock.acquire()
+        try:
             self.count -= 1
+        finally:
+            self._lock.release()
 
 
 class _Worker:

@@ -52,17 +52,19 @@ class Handover:
 
     def _call_unless_busy(self, record: logging.LogRecord) -> bool:
         """Call the handlers with their locks held. False: another thread holds one of the locks."""
-        held: list[Any] = []
+        locks = _locks(self._logger)
+        held = 0  # so many of the locks: a count needs no memory, without which a lock would stay held
         try:
-            for lock in _locks(self._logger):
+            for lock in locks:
                 if not lock.acquire(blocking=False):
                     return False
-                held.append(lock)
+                held += 1
             type(self._logger).callHandlers(self._logger, record)
             return True
         finally:
-            for lock in reversed(held):
-                lock.release()
+            while held:
+                held -= 1
+                locks[held].release()
 
 
 class _Line:
@@ -104,11 +106,14 @@ def _hand_over(line: _Line) -> None:
     global _running
     if len(_queue) >= LONGEST:
         return
-    with _lock:
+    _lock.acquire()
+    try:
         _queue.append(line)
         if _running:
             return
         _running = True
+    finally:
+        _lock.release()
     try:
         new_thread(_run, "kafkabuf-log").start()
     except BaseException:
@@ -118,19 +123,38 @@ def _hand_over(line: _Line) -> None:
 
 def _run() -> None:
     global _running
-    while True:
-        with _lock:
-            if not _queue:
-                _running = False
-                return
-            line = _queue[0]
+    goes_on = True
+    while goes_on:
         try:
-            type(line.logger).callHandlers(line.logger, line.record)
-        except BaseException as error:  # a handler that raises, even SystemExit, must not keep the lines behind
-            line.error = error
-        with _lock:
-            _queue.popleft()
+            goes_on = _call_next()
+        except BaseException:  # even SystemExit, or no memory: it must not keep the lines behind
+            pass
+
+
+def _call_next() -> bool:
+    """Call the handlers of the first line, and drop it. False: there is none, and the next needs a new thread."""
+    global _running
+    _lock.acquire()
+    try:
+        if not _queue:
+            _running = False
+            return False
+        line = _queue[0]
+    finally:
+        _lock.release()
+    try:
+        type(line.logger).callHandlers(line.logger, line.record)
+    except BaseException as error:
+        line.error = error
+    finally:
+        _lock.acquire()
+        try:
+            if _queue and _queue[0] is line:
+                _queue.popleft()
+        finally:
+            _lock.release()
         line.ended.set()
+    return True
 
 
 def _forget() -> None:

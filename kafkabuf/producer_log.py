@@ -20,6 +20,7 @@ from contextvars import ContextVar
 
 from kafkabuf.errors import printable
 from kafkabuf.log_handover import Handover
+from kafkabuf.threads import get_ident
 
 # Each thread has a context of its own, and each greenlet and each task of asyncio.
 _client_id: ContextVar[str | None] = ContextVar("client_id", default=None)
@@ -62,7 +63,7 @@ def prefix(client_id: str) -> str:
 
 
 class ProducerLog:
-    """The methods of a logging.Logger that our code calls. None of them raises, KeyboardInterrupt excepted."""
+    """The methods of a logging.Logger that our code calls. None raises, but for KeyboardInterrupt in the main thread."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -96,9 +97,9 @@ class ProducerLog:
             self._logger.log(
                 level, text, *arguments, exc_info=exc_info or None, stacklevel=3
             )  # 3: the caller of our caller
-        except KeyboardInterrupt:
-            raise  # the user's, in the main thread
         except BaseException as error:  # even SystemExit
+            if isinstance(error, KeyboardInterrupt) and get_ident() == threading.main_thread().ident:
+                raise  # the user's
             self._tell(error)
 
     def _tell(self, error: BaseException) -> None:
@@ -109,7 +110,7 @@ class ProducerLog:
             name = self._logger.name
             print(f"kafkabuf: a line of the logger {name!r} is lost, since logging raised:", file=sys.stderr)
             traceback.print_exception(error)
-        except Exception:  # there is no memory, or stderr is closed
+        except BaseException:  # there is no memory, or stderr is closed or the user's object
             pass
 
 

@@ -32,6 +32,8 @@ class CompressionThread:
         try:
             thread._thread.start()
         except (RuntimeError, MemoryError) as error:  # there are too many threads
+            thread._over = True  # a thread that has begun all the same ends before it compresses a batch
+            thread._work.set()
             log.warning("%s did not start, so the Sender compresses all batches: %s", name, error)
             return None
         return thread
@@ -53,11 +55,11 @@ class CompressionThread:
 
     def _compress(self) -> None:
         while not self._over:
-            self._work.wait()
-            # Clear first: a wake-up during the loop below counts for the next one.
-            self._work.clear()
             try:
+                self._work.wait()
+                # Clear first: a wake-up during the loop below counts for the next one.
+                self._work.clear()
                 while not self._over and self._compress_ahead():
                     pass
-            except Exception:
+            except BaseException:  # even SystemExit of a codec: the thread would end without a word
                 log.exception("compression ahead of the Sender failed; the Sender compresses the batch")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, host_port, printable
+from kafkabuf.network.background import tell
 from kafkabuf.producer_log import producer_log
 from kafkabuf.threads import new_thread
 
@@ -22,6 +23,8 @@ class Address(NamedTuple):
     family: int
     sockaddr: Any
 
+
+_NO_TEXT = NetworkError("a host name cannot be resolved")  # where there is no memory to say more
 
 Resolver = Callable[[str, int], Sequence[Address]]
 Connector = Callable[[Address], socket.socket]
@@ -53,26 +56,44 @@ class Lookup:
         self._port = port
         self._resolver = resolver
         self._on_done = on_done
+        self._began = False
         self.done = False
         self.addresses: Sequence[Address] = ()
         self.error: KafkaError | None = None
         if _is_address(host):
             self._resolve()
         else:
-            # Nothing can end getaddrinfo early: the interpreter must not wait for the thread at exit.
-            new_thread(self._run, f"kafkabuf-resolve-{printable(host)}").start()
+            try:
+                # Nothing can end getaddrinfo early: the interpreter must not wait for the thread at exit.
+                new_thread(self._run, f"kafkabuf-resolve-{printable(host)}").start()
+            except (RuntimeError, MemoryError) as error:  # there are too many threads
+                if not self._began:
+                    self._fail(error)
 
     def _run(self) -> None:
+        self._began = True
         self._resolve()
-        self._on_done()
+        tell(self._on_done)
 
     def _resolve(self) -> None:
+        failure: BaseException | None = None
         try:
             self.addresses = self._resolver(self._host, self._port)
-        except KafkaError as error:
-            self.error = error
-        except Exception as error:
-            self.error = NetworkError(f"host name {self._host!r} cannot be resolved: {error}")
+        except BaseException as error:  # even SystemExit: the connection waits for the lookup
+            failure = error
+        if failure is None:
+            self.done = True
+        else:
+            self._fail(failure)
+
+    def _fail(self, failure: BaseException) -> None:
+        try:
+            if isinstance(failure, KafkaError):
+                self.error = failure
+            else:
+                self.error = NetworkError(f"host name {self._host!r} cannot be resolved: {failure}")
+        except BaseException:  # there is no memory, or the error has no text
+            self.error = _NO_TEXT
         self.done = True
 
 

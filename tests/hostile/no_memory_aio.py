@@ -55,6 +55,7 @@ class InLoop(no_memory.Case):
         return self.aio._started  # type: ignore[no-any-return]
 
     def run(self, call: Coroutine[Any, Any, Any]) -> Any:
+        self.forget_that_it_runs()
         return self.loop.run_until_complete(asyncio.wait_for(call, PATIENCE))
 
     def on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -85,6 +86,7 @@ class InLoop(no_memory.Case):
         until, turns = time.monotonic() + PATIENCE, 0
         while not self.are_over(tasks, turns):
             turns += 1
+            self.forget_that_it_runs()
             try:
                 # One turn. An error ends run_forever(): a program that runs its loop again goes on.
                 self.loop.stop()
@@ -93,10 +95,6 @@ class InLoop(no_memory.Case):
                 self.has_lost = True
                 self.raised.append({"exception": error})
                 raise
-            finally:
-                # asyncio leaves both as they are where it finds no memory between the two steps of its beginning.
-                asyncio._set_running_loop(None)
-                self.loop._thread_id = None  # type: ignore[attr-defined]
             if turns > IDLE:
                 time.sleep(0.001)
                 self.repeat_lost_wakes()
@@ -104,15 +102,20 @@ class InLoop(no_memory.Case):
                 waits = [task._fut_waiter for task in tasks if not task.done()]  # type: ignore[attr-defined]
                 raise Fault(f"a task does not end: it waits for {waits}; {self.raised}")
 
+    def forget_that_it_runs(self) -> None:
+        """asyncio takes the loop for a running one where run_forever() found no memory at its beginning or its end."""
+        asyncio._set_running_loop(None)
+        self.loop._thread_id = None  # type: ignore[attr-defined]
+
     def repeat_lost_wakes(self) -> None:
         """Where asyncio has taken our callback from its queue and found no memory to call it, call it.
 
         In a program the next batch that ends does so, some seconds later.
         """
         if self.has_lost:
-            self.ends()._wake_waiters()
+            self.loop.call_soon(self.batch_ends()._wake_waiters)
 
-    def ends(self) -> BatchEnds:
+    def batch_ends(self) -> BatchEnds:
         return self.aio._ends  # type: ignore[no-any-return]
 
     def are_over(self, tasks: list[asyncio.Task[Any]], turns: int) -> bool:
@@ -139,6 +142,8 @@ class InLoop(no_memory.Case):
         if not is_expected:
             raise error
         self.errors.append("".join(traceback.format_exception(error)))
+        if error.__traceback__ is None:  # asyncio found no memory to go on with the coroutine, and gave it up
+            return 0, self.records
         if queued := getattr(error, "rows_queued", 0):  # of a bulk append: the error tells
             return queued, queued
         return 0, 0 if self.returns_queued else self.records
@@ -324,7 +329,7 @@ class OfPeer:
     def core(self) -> KafkaProducer[Any, Any]:
         return self.aio._producer._started  # type: ignore[no-any-return]
 
-    def ends(self) -> BatchEnds:
+    def batch_ends(self) -> BatchEnds:
         return self.aio._producer._ends  # type: ignore[no-any-return]
 
 
