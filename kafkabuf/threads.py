@@ -52,8 +52,42 @@ else:
         return module
 
     _thread = _own_copy()
-    Lock = _thread.allocate_lock
-    RLock = _thread.RLock
+
+    class _Lock:
+        """A lock whose `with` block ends without memory. The end of a `with` block of CPython's own locks takes some:
+        where there is none it raises, and the lock stays held."""
+
+        __slots__ = ("acquire", "lock", "release")
+        kind = staticmethod(_thread.allocate_lock)
+
+        def __init__(self):
+            self.lock = self.kind()
+            self.acquire, self.release = self.lock.acquire, self.lock.release
+
+        def __enter__(self):
+            return self.acquire()
+
+        def __exit__(self, kind, error, traceback):
+            self.release()
+
+        def __repr__(self):
+            return repr(self.lock)
+
+    class Lock(_Lock):
+        __slots__ = ("locked",)
+
+        def __init__(self):
+            super().__init__()
+            self.locked = self.lock.locked
+
+    class RLock(_Lock):
+        __slots__ = ("_is_owned",)
+        kind = staticmethod(_thread.RLock)
+
+        def __init__(self):
+            super().__init__()
+            self._is_owned = self.lock._is_owned
+
     get_ident = _thread.get_ident
     Local = _thread._local  # of a thread, and not of a greenlet
     TIMEOUT_MAX = _thread.TIMEOUT_MAX
@@ -264,7 +298,7 @@ def new_waiter() -> Waiter:
     eventlet_hub = _eventlet_hub()
     if eventlet_hub is not None:
         return _EventletWaiter(_bell_of(eventlet_hub))
-    lock = Lock()
+    lock: Waiter = _thread.allocate_lock()
     lock.acquire()
     return lock
 

@@ -14,7 +14,7 @@ from kafkabuf._sealed cimport seal
 from kafkabuf._view cimport items_of, length_of, view_of
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._accumulator cimport PartitionQueue, TopicQueues, uninitialized
-from kafkabuf.batches._batch cimport Batch, enter_bulk_append, leave_bulk_append
+from kafkabuf.batches._batch cimport Batch, enter_bulk_append, leave_bulk_append, this_thread
 
 from kafkabuf.errors import (
     InvalidPartitionsError, InvalidTimestampError, NullHeaderKeyError, RecordTooLargeError, SerializationError,
@@ -106,7 +106,8 @@ cdef class Walker:
                 self.row_timestamp = <int64_t*>items_of(stamps)
         self.row = 0
         self.now = self.producer.now_ms()
-        enter_bulk_append(self)
+        thread = this_thread()
+        enter_bulk_append(thread, self)
         try:
             while True:
                 stop = self.walk()
@@ -117,7 +118,7 @@ cdef class Walker:
             try:
                 self.give_back_all()
             finally:
-                leave_bulk_append(self)
+                leave_bulk_append(thread, self)
                 add_rows(self.report, self.row, segment, timestamp, self.now)
                 self.first_row += self.row
 

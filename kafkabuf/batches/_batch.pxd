@@ -137,8 +137,10 @@ cdef class FutureCallback:
 # or a serializer, may hold batches. The Sender must be able to send these batches, or the thread would wait for itself.
 # The same goes for bulk appends of the thread's other greenlets, which may wait for what this greenlet does next.
 # The bulk appends claim again when they go on.
-cdef int enter_bulk_append(object bulk_append) except -1
-cdef int leave_bulk_append(object bulk_append) except -1
+# Both take `this_thread()`, made before: the end needs no memory.
+cdef object this_thread()
+cdef int enter_bulk_append(object thread, object bulk_append) except -1
+cdef int leave_bulk_append(object thread, object bulk_append) except -1
 cpdef int give_back_claims() except -1
 
 

@@ -58,8 +58,11 @@ cdef object system_clock = SystemClock()
 cdef dict bulk_appends = {}
 
 
-cdef int enter_bulk_append(object bulk_append) except -1:
-    cdef object thread = PyThread_get_thread_ident()
+cdef object this_thread():
+    return PyThread_get_thread_ident()
+
+
+cdef int enter_bulk_append(object thread, object bulk_append) except -1:
     cdef list running = bulk_appends.get(thread)
     if running is None:
         bulk_appends[thread] = [bulk_append]
@@ -68,12 +71,16 @@ cdef int enter_bulk_append(object bulk_append) except -1:
     return 0
 
 
-cdef int leave_bulk_append(object bulk_append) except -1:
-    cdef object thread = PyThread_get_thread_ident()
+cdef int leave_bulk_append(object thread, object bulk_append) except -1:
     cdef list running = bulk_appends[thread]
-    running.remove(bulk_append)
-    if not running:
+    cdef Py_ssize_t place
+    if len(running) == 1:
         del bulk_appends[thread]
+    else:
+        # list.remove() may shrink the list, which takes memory.
+        for place in range(running.index(bulk_append), len(running) - 1):
+            running[place] = running[place + 1]
+        drop_last(running)
     return 0
 
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from kafkabuf import KafkaProducer
 from kafkabuf._aio_futures import BatchEnds
 from kafkabuf.aio import AIOKafkaProducer
+from kafkabuf.aio_threads import Threads
 from kafkabuf.compat.aiokafka import AIOKafkaProducer as PeersProducer
 from kafkabuf.errors import KafkaError
 from tests.hostile import no_memory
@@ -74,6 +75,8 @@ class InLoop(no_memory.Case):
         with self.scarce():
             self.drive(tasks)
         self.drive(tasks)
+        if not all(task.done() for task in tasks):
+            self.await_threads()  # of a task that asyncio has lost
         least = most = 0
         for task in tasks:
             queued = self.queued(task)
@@ -101,6 +104,16 @@ class InLoop(no_memory.Case):
             if time.monotonic() > until:
                 waits = [task._fut_waiter for task in tasks if not task.done()]  # type: ignore[attr-defined]
                 raise Fault(f"a task does not end: it waits for {waits}; {self.raised}")
+
+    def await_threads(self) -> None:
+        until, threads = time.monotonic() + PATIENCE, self.threads()
+        while threads.count > len(threads._idle):
+            if time.monotonic() > until:
+                raise Fault("a thread of the loop's producer does not end its call")
+            time.sleep(0.001)
+
+    def threads(self) -> Threads:
+        return self.aio._threads  # type: ignore[no-any-return]
 
     def forget_that_it_runs(self) -> None:
         """asyncio takes the loop for a running one where run_forever() found no memory at its beginning or its end."""
@@ -331,6 +344,9 @@ class OfPeer:
 
     def batch_ends(self) -> BatchEnds:
         return self.aio._producer._ends  # type: ignore[no-any-return]
+
+    def threads(self) -> Threads:
+        return self.aio._producer._threads  # type: ignore[no-any-return]
 
 
 class AioKafkaSend(OfPeer, AioSend):
