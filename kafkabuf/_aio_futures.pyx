@@ -24,7 +24,7 @@ from contextvars import copy_context
 
 from kafkabuf.producer_log import producer_log
 
-# Seconds after which another end schedules the call of the loop again: asyncio loses a call for which it finds no memory.
+# Seconds after which another end schedules the call of the loop again: without memory asyncio may lose a call.
 cdef double LONGEST_WAKE = 5.0
 
 cdef object logger = producer_log("kafkabuf.producer")
@@ -138,7 +138,7 @@ cdef class BatchEnds:
         return self.wake_loop(schedule, True)
 
     cdef int wake_loop(self, bint schedule, bint other_thread) except -1:
-        """Have the loop call _wake_waiters. Where there is no memory for that, wait: nobody else would wake the tasks."""
+        """Have the loop call _wake_waiters. Without memory for that, wait: nobody else would wake the tasks."""
         cdef unsigned int pause = SHORTEST_PAUSE
         cdef bint again = True, closed = False
         cdef object failure = None

@@ -121,7 +121,8 @@ class _Worker:
 
     def take(self) -> Callable[[], object] | None:
         """The call, once: for the thread that makes it, or for the caller who could not start the thread."""
-        return self.__dict__.pop("call", None)  # one step under the GIL
+        call: Callable[[], object] | None = vars(self).pop("call", None)  # one step under the GIL
+        return call
 
     def run(self) -> None:
         try:

@@ -63,7 +63,7 @@ def prefix(client_id: str) -> str:
 
 
 class ProducerLog:
-    """The methods of a logging.Logger that our code calls. None raises, but for KeyboardInterrupt in the main thread."""
+    """The methods of a logging.Logger that our code calls. They raise KeyboardInterrupt in the main thread alone."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger

@@ -37,8 +37,8 @@ LAYERS = (
     {"append", "formats", "sending"},
     {"metrics", "producer", "sharing", "typing"},
     {""},
-    {"spark", "cli", "_aio_core", "_aio_futures", "aio", "aio_futures", "testing", "metric_names", "prometheus",
-     "opentelemetry", "pytest_plugin", "broker", "compat", "__main__"},
+    {"spark", "cli", "_aio_core", "_aio_futures", "aio", "aio_futures", "aio_threads", "testing", "metric_names",
+     "prometheus", "opentelemetry", "pytest_plugin", "broker", "compat", "__main__"},
     {"parts"},
 )  # fmt: skip
 # The broker checks the client's encoder instead of agreeing with it.

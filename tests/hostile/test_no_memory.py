@@ -8,10 +8,12 @@ import sys
 import pytest
 
 from tests.hostile.no_memory import CASES, memory_hooks
+from tests.hostile.no_memory_aio import CASES as LOOP_CASES
 from tests.needs import ROOT
 
 # close() and transactions may wait for a time-out of a minute where memory lacked: the whole sweep has them.
 SHORT = ("Send", "SendMany", "SendArrow", "Result", "Metrics", "ConfluentFlush", "KafkaPython")
+SHORT_OF_LOOPS = ("AioSend", "AioSendInLine", "AioSendAndWait", "AioFlush", "AioKafkaSend")
 NO_TESTCAPI = "this interpreter has no _testcapi.set_nomemory, which makes allocations fail"
 
 
@@ -30,6 +32,7 @@ def test_every_call_lacks_memory_at_some_of_its_allocations_and_nothing_breaks()
         "4",
         "--calls",
         *SHORT,
+        *SHORT_OF_LOOPS,
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr
@@ -48,3 +51,9 @@ def test_sweep_has_the_calls_of_the_producer_and_of_two_faces() -> None:
     assert {"Send", "SendMany", "SendArrow", "Flush", "Close", "Result", "Metrics"} <= set(CASES)
     assert {"Transaction", "Abort"} <= set(CASES)
     assert {"Confluent", "ConfluentFlush", "KafkaPython"} <= set(CASES)
+
+
+def test_sweep_has_the_calls_of_the_producers_of_event_loops() -> None:
+    assert {"AioSend", "AioSendAndWait", "AioSendMany", "AioFlush", "AioStop", "AioTransaction"} <= set(LOOP_CASES)
+    assert {"AioKafkaSend", "AioKafkaSendAndWait", "AioKafkaFlush", "AioKafkaStop", "AioKafkaBatch"} <= set(LOOP_CASES)
+    assert set(LOOP_CASES) <= set(CASES)
