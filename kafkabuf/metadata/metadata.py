@@ -6,6 +6,7 @@ responses. It replaces the immutable `Cluster` as a whole, so that readers need 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -58,7 +59,8 @@ class Metadata:
         # Guards all fields below. Reentrant: a signal handler may send while this thread holds the lock.
         self._lock = RLock()
         self._topics: dict[str, float] = {}  # topic: when add_topic was last called for it
-        self._waiters: list[Waiter] = []  # locks that waiting threads hold; any news releases them
+        # Locks that waiting threads hold; any news releases them. A list may need memory to give one away.
+        self._waiters: deque[Waiter] = deque()
         self.changes = 0  # counts the changes that may change the result of time_to_update
         self._closed = False
         self._closed_because = "the producer was closed while it waited for metadata"
@@ -234,6 +236,10 @@ class Metadata:
             self._asked = frozenset(self._topics)
             return tuple(self._topics)
 
+    def abandon_update(self) -> None:
+        """Sender: the request that `begin_update` began was not sent. This needs no memory. The next turn begins anew."""
+        self._asking = 0
+
     def on_response(self, response: Any) -> None:
         """Sender: a MetadataResponse (kio entity, any version from 1)."""
         if not response.brokers:
@@ -258,12 +264,15 @@ class Metadata:
         try:
             # Before the waiting threads wake: a thread that waits for a partition expects that its queue exists.
             self._call_listeners(cluster)
+        except MemoryError:
+            incomplete = True  # some listeners lack the news: the next response calls them again
+            raise
         finally:
             now = self._clock.monotonic()
             with self._lock:
                 self._last_success = now
                 self._last_error = None
-                self._answered = self._asking
+                self._answered = self._asking or self._answered  # 0: an earlier call found no memory for its end
                 self._requested += incomplete
                 self._finish(now, self._failures + 1 if incomplete else 0)
 
@@ -303,15 +312,14 @@ class Metadata:
         repeated = self._asked.issuperset(self._topics)
         self._not_before = now + (self._backoff.delay(max(failures - 1, 0)) if repeated else 0.0)
         self._failures = failures
-        self._asking = 0
         self.changes += 1
+        self._asking = 0  # no line before this may be left out: a call that finds no memory is repeated
         self._wake()
 
     def _wake(self) -> None:
-        # Under the lock: a released thread removes its waiter only after this.
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            waiter.release()
+        # Under the lock: a released thread waits anew only after this. Without memory the waiters that are left stay.
+        while self._waiters:
+            self._waiters.popleft().release()
 
 
 def _nothing() -> None:

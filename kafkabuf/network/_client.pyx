@@ -198,28 +198,35 @@ cdef class ClientCore:
         entry.frame.require_unsent()
         entry.frame.spans.notify = not request.expects_response
         entry.frame.spans.response.correlation_id = self.correlation_id
-        connection.send(entry.frame)
         entry.sent_at = now
         entry.deadline = INFINITY
         entry.deliver = deliver
-        self.unanswered += not request.expects_response
-        node.last_used = now
-        node.in_flight.append(entry)
         if self.stats is not None:
             self.stats.request(node.node_id, entry.frame.nbytes, now)
+        # An exception says that the request was not sent. So nothing may fail once the connection has the frame.
+        node.in_flight.append(entry)
+        try:
+            connection.send(entry.frame)
+        except BaseException:
+            if node.in_flight and node.in_flight[len(node.in_flight) - 1] is entry:
+                node.in_flight.pop()
+            raise
+        self.unanswered += not request.expects_response
+        node.last_used = now
         return self.note_started(node, now)
 
     cdef int note_started(self, NodeCore node, double now) except -1:
         """Start the time-outs of the requests at the head of the in-flight table: the connection has started them."""
         cdef object in_flight = node.in_flight
         cdef Py_ssize_t i
+        cdef double timeout
         cdef InFlight entry
         for i in range(min(<Py_ssize_t>len(in_flight), self.max_in_flight)):
             entry = in_flight[i]
             if entry.deadline == INFINITY:
                 entry.sent_at = now
-                timeout = entry.request.timeout
-                entry.deadline = now + (self.request_timeout if timeout is None else timeout)
+                timeout = self.request_timeout if entry.request.timeout is None else <double>entry.request.timeout
+                entry.deadline = now + timeout
                 self._next_check = min(self._next_check, entry.deadline)
         return 0
 
@@ -297,8 +304,9 @@ cdef class ClientCore:
                     self.stats.opened.record(1, now)
                 self._greet(node)
             if self.unanswered:
-                for entry in (<object>node).take_written():
+                for entry in (<object>node).written():
                     self._complete(node, entry, None, None)
+                    node.in_flight.remove(entry)
             if connection.received:
                 for frame in connection.take_frames():
                     self.on_frame(node, frame)
@@ -306,7 +314,7 @@ cdef class ClientCore:
             failure = error
         if failure is None:
             failure = connection.error
-        else:
+        if failure is not None:
             node.failing, self.unfinished = failure, True  # first: where memory is short, the next poll does the rest
         if failure is not None and failure is not connection.error and not isinstance(failure, AuthenticationError):
             # The broker broke the protocol, so the client does not know where the next response begins. Only a new
@@ -338,8 +346,8 @@ cdef class ClientCore:
         cdef object entity = None
         cdef int pause = -1
         if oldest.request.api_key != PRODUCE and len(frame) > LARGEST_DECODED_AT_ONCE:
-            node.in_flight.popleft()
             self._decode_in_background(node, oldest, frame)
+            node.in_flight.popleft()  # last: without memory the request fails with the connection
             return 0
         if oldest.request.api_key != PRODUCE:
             # The request is still in flight here: if decoding raises, it fails with the connection.

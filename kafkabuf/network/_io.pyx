@@ -226,7 +226,8 @@ cdef class Poller:
         Connection connection=None
     ):
         cdef Wire* wire
-        cdef int fd
+        cdef object key
+        cdef int fd, code
         self.require_own_process()
         connection = Connection.__new__(Connection) if connection is None else connection
         wire = &connection.wire
@@ -247,10 +248,13 @@ cdef class Poller:
         wire.connecting = True
         wire.armed = True
         kb_no_sigpipe(wire.fd)
+        key = <size_t> wire
+        self.connections[key] = connection  # first: nothing may free the Wire once the back-end has its address
         if self.backend.add(&self.ready, wire.fd, KB_READABLE | KB_WRITABLE, wire) < 0:
-            raise OSError(errno, strerror(errno))
+            code = errno
+            del self.connections[key]
+            raise OSError(code, strerror(code))
         connection.poller = self
-        self.connections[<size_t> wire] = connection
         return connection
 
     cdef int require_fresh(self, Wire* wire) except -1:

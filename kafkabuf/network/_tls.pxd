@@ -22,6 +22,7 @@ cdef class TlsConnection(Connection):
 
     cdef int shake_hands(self) except -1
     cdef int send_alert(self) except -1
+    cdef int end_with(self, object failure) except -1
     cdef int take_bytes(self) except -1
     cdef int decrypt(self) except -1
     cdef int seal(self) except -1

@@ -64,26 +64,40 @@ cdef class TlsConnection(Connection):
         frame.spans.sealed = True
         try:
             self.seal()
-        except SSLError:
-            # The next poll reports this error: callers of send do not expect an error. A closed connection reports
-            # nothing.
+        except (SSLError, MemoryError) as error:
+            # The next poll reports this error: callers of send do not expect an error, and the frame is queued. After
+            # a lack of memory TLS may have a part of the frame. A closed connection reports nothing.
             if self.poller is not None:
-                self.poller.report(&self.wire, NEWS_FAILED, EPROTO)
+                self.poller.report(&self.wire, NEWS_FAILED, ENOMEM if isinstance(error, MemoryError) else EPROTO)
         return 0
 
     cdef int on_news(self, int news_bits) except -1:
+        cdef object failure = None
         self.forget_shipped()
         try:
-            if news_bits & NEWS_CONNECTED:
-                self.shake_hands()
-            if self.wire.length:
-                self.take_bytes()
-            self.seal()
+            if self.wire.error != ENOMEM:  # else the connection ends, and TLS may have a part of a frame
+                if news_bits & NEWS_CONNECTED:
+                    self.shake_hands()
+                if self.wire.length:
+                    self.take_bytes()
+                self.seal()
         except Exception as error:  # an error raised here would end the Sender's turn and leave the connection open
-            self.error = explanations.explain(error, self.peer, not self.heard)
-            self.send_alert()
+            failure = error
+        if failure is not None:
+            self.end_with(failure)
         if self.error is None and self.wire.error and not self.connected and not self.wire.connecting:
             self.error = explanations.hung_up(self.peer, self.reason())
+        return 0
+
+    cdef int end_with(self, object failure) except -1:
+        """The connection ends with this error. Without memory for the error the caller makes a shorter one."""
+        try:
+            self.error = explanations.explain(failure, self.peer, not self.heard)
+            self.send_alert()
+        except MemoryError:
+            pass
+        if self.error is None:
+            self.wire.error = ENOMEM
         return 0
 
     # ---- from the peer -----------------------------------------------------------------------------------------------

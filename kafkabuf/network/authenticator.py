@@ -100,18 +100,19 @@ class Authenticator:
 
     def take_steps(self) -> Iterator[tuple[NodeConnection, KafkaError]]:
         """Continue the dialogues whose slow step has ended. Yields each node whose step failed, with the error."""
-        waiting, self.waiting = self.waiting, []
-        for dialogue in waiting:
+        for dialogue in list(self.waiting):
             assert dialogue.step is not None
-            if dialogue.node.connection is not dialogue.connection:
-                continue  # the connection was closed meanwhile
-            if not dialogue.step.done:
-                self.waiting.append(dialogue)
-                continue
-            try:
-                self._send(dialogue, dialogue.step.result())
-            except KafkaError as error:
-                yield dialogue.node, error
+            failure: KafkaError | None = None
+            if dialogue.node.connection is dialogue.connection:  # else it was closed meanwhile
+                if not dialogue.step.done:
+                    continue
+                try:
+                    self._send(dialogue, dialogue.step.result())
+                except KafkaError as error:
+                    failure = error
+            self.waiting.remove(dialogue)  # last: without memory the next call tries again
+            if failure is not None:
+                yield dialogue.node, failure
 
     def _accepted(self, dialogue: Dialogue, completion: Completion) -> None:
         if completion.error is not None:

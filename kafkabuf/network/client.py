@@ -268,9 +268,9 @@ class NetworkClient(ClientCore):
         self._failures.log_left_out()
         if self.telemetry is not None:
             self.telemetry.closed()
-        for decoding in self._decoding:
-            self._complete(decoding.node, decoding.entry, None, error)
-        self._decoding.clear()
+        while self._decoding:  # without memory a second call goes on here
+            self._complete(self._decoding[0].node, self._decoding[0].entry, None, error)
+            del self._decoding[0]
         for node in self._nodes.values():
             self._close_connection(node, self._clock.monotonic(), None)
             self._fail_in_flight(node, error)
@@ -353,13 +353,13 @@ class NetworkClient(ClientCore):
         """Close every connection, forget every broker, and use the bootstrap servers again (KIP-899, KIP-1102)."""
         self._failures.warn(f"{why}: the client starts again with bootstrap.servers", now)
         self.check_by(self._failures.due)
-        self._updater.rebootstrap_due = float("inf")
         for node in list(self._nodes.values()):
             if node.state is not State.DISCONNECTED:
                 self._disconnect(node, NetworkError(f"the client gave up {node}: {why}"), now)
             if node.node_id >= 0:
                 del self._nodes[node.node_id]
         self._metadata.forget_brokers()
+        self._updater.rebootstrap_due = NEVER  # last: without memory it is still due
 
     # ---- internals -------------------------------------------------------------------------------------------------
 
@@ -369,14 +369,9 @@ class NetworkClient(ClientCore):
             lookup = node.lookup
             if lookup is not None and not lookup.done:
                 continue
-            self._resolving.discard(node)
-            if lookup is None or node.state is not State.RESOLVING:
-                continue  # the attempt timed out meanwhile
-            try:
+            if lookup is not None and node.state is State.RESOLVING:  # else the attempt timed out meanwhile
                 self._open_resolved(node, lookup, now)
-            except MemoryError:
-                self._resolving.add(node)  # the next poll tries again
-                raise
+            self._resolving.discard(node)  # last: without memory the next poll tries again
 
     def _open_resolved(self, node: NodeConnection, lookup: Lookup, now: float) -> None:
         try:
@@ -443,18 +438,28 @@ class NetworkClient(ClientCore):
     def _take_decoded(self, now: float) -> None:
         """Complete requests whose long response is decoded now. A malformed response fails its connection if open."""
         for decoding in [decoding for decoding in self._decoding if decoding.step.done]:
-            self._decoding.remove(decoding)
-            node, entry = decoding.node, decoding.entry
-            try:
-                entity = decoding.step.result()
-            except KafkaError as error:
-                self._complete(node, entry, None, broken(node, error))
-                self._fail_if_open(decoding, error, now)
-                continue
-            try:
-                self._on_decoded(node, entry, decoding.frame, entity)
-            except Exception as error:
-                self._fail_if_open(decoding, error, now)
+            failure = self._complete_decoded(decoding)
+            self._decoding.remove(decoding)  # last: without memory the next poll tries again
+            if failure is not None:
+                self._fail_if_open(decoding, failure, now)
+
+    def _complete_decoded(self, decoding: Decoding) -> Exception | None:
+        """Returns the error with which the connection fails."""
+        node, entry = decoding.node, decoding.entry
+        try:
+            entity = decoding.step.result()
+        except KafkaError as error:
+            malformed = broken(node, _without_memory(error))
+            self._complete(node, entry, None, malformed)
+            return malformed
+        try:
+            self._on_decoded(node, entry, decoding.frame, entity)
+        except MemoryError:
+            if not self._completed(entry):
+                raise
+        except Exception as error:
+            return error
+        return None
 
     def _fail_if_open(self, decoding: Decoding, error: Exception, now: float) -> None:
         if decoding.connection is not None and decoding.node.connection is decoding.connection:
@@ -539,7 +544,14 @@ class NetworkClient(ClientCore):
                 raise
 
     def _check_time_outs(self, now: float) -> None:
-        self._next_check = float("inf")
+        self._next_check = NEVER
+        try:
+            self._end_late(now)
+        except BaseException:  # without memory, for instance: the next poll checks all again
+            self._next_check = now
+            raise
+
+    def _end_late(self, now: float) -> None:
         idle = self._config.connections_max_idle_ms / 1000
         for node in self._nodes.values():
             if node.state in BEING_OPENED and now >= node.setup_deadline:
@@ -597,6 +609,12 @@ class NetworkClient(ClientCore):
             return min(due, *(entry.deadline for entry in node.in_flight))
         idle = self._config.connections_max_idle_ms / 1000
         return min(due, node.last_used + idle) if node.state is State.READY and idle >= 0 else due
+
+
+def _without_memory(error: KafkaError) -> KafkaError:
+    """The error of a background call; a retriable one if the call found no memory."""
+    lacking = isinstance(error.__cause__, MemoryError)
+    return NetworkError("there was no memory to decode the response") if lacking else error
 
 
 def _nothing() -> None:

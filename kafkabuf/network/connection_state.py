@@ -137,12 +137,9 @@ class NodeConnection(NodeCore):
         self.authentication_error = error
         self._untried.clear()
 
-    def take_written(self) -> list[InFlight]:
-        """Remove the requests that are written and get no response (acks=0) from the table, and return them."""
-        done = [entry for entry in self.in_flight if not entry.request.expects_response and entry.frame.written]
-        if done:
-            self.in_flight = deque(entry for entry in self.in_flight if entry not in done)
-        return done
+    def written(self) -> list[InFlight]:
+        """The requests in the table that are written and get no response (acks=0)."""
+        return [entry for entry in self.in_flight if not entry.request.expects_response and entry.frame.written]
 
     def api_version(self, api_key: int, supported: range | tuple[int, int]) -> int:
         """The highest version that both sides support. `supported`: a range, or lowest and highest."""

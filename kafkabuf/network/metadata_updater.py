@@ -39,6 +39,7 @@ class MetadataSource(Protocol):
     def snapshot(self) -> ClusterView: ...
     def time_to_update(self, now: float) -> float: ...
     def begin_update(self, now: float) -> tuple[str, ...]: ...
+    def abandon_update(self) -> None: ...
     def on_response(self, response: Any) -> None: ...
     def on_failure(self, error: KafkaError) -> None: ...
     def request_update(self) -> None: ...
@@ -167,13 +168,19 @@ class MetadataUpdater:
         return min(free, key=lambda node: (node.failures, self._random())) if free else None
 
     def _ask(self, node: NodeConnection, now: float) -> None:
-        topics = self._metadata.begin_update(now)
-        self._under_way = True
         try:
-            version = node.api_version(messages.METADATA, METADATA_VERSIONS)
-        except KafkaError as error:
-            self._failed(error)
-            return
+            try:
+                self._submit(node, self._metadata.begin_update(now))
+            except KafkaError as error:
+                self._failed(error)
+        except BaseException:  # no response will come, and the client must not wait for it
+            self._under_way = False
+            self._metadata.abandon_update()
+            raise
+
+    def _submit(self, node: NodeConnection, topics: tuple[str, ...]) -> None:
+        self._under_way = True
+        version = node.api_version(messages.METADATA, METADATA_VERSIONS)
         entity = messages.build_request(
             messages.METADATA,
             version,

@@ -450,7 +450,7 @@ def test_waiting_thread_wakes_when_the_topic_is_known(rig: Rig) -> None:
         rig.update(topic_of("t", [], error=LEADER_NOT_AVAILABLE))
         rig.update(topic_of("t", [1, 2]))
     assert [p.leader for p in outcome[0].partitions] == [1, 2]
-    assert rig.metadata._waiters == []
+    assert not rig.metadata._waiters
 
 
 def test_time_out_names_the_topic_the_servers_and_the_last_error(rig: Rig) -> None:
@@ -461,7 +461,7 @@ def test_time_out_names_the_topic_the_servers_and_the_last_error(rig: Rig) -> No
     text = "topic 't' not present in metadata after 1500 ms; bootstrap servers: boot:9092; last error: "
     advice = "; KafkaProducer(check=True) raises at once where no broker answers"
     assert str(outcome[0]) == text + "connection to boot:9092 failed: Connection refused" + advice
-    assert rig.metadata._waiters == [], "the call that timed out left its waiter behind"
+    assert not rig.metadata._waiters, "the call that timed out left its waiter behind"
 
 
 def test_topic_missing_in_a_response_is_requested_again(rig: Rig) -> None:
