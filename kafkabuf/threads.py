@@ -250,7 +250,7 @@ class Event:
 
     def __init__(self) -> None:
         self._is_set = False
-        self._waiters: list[Waiter] = []  # each is held until `set`
+        self._waiters: deque[Waiter] = deque()  # each is held until `set`. A list may need memory to give one away
 
     def is_set(self) -> bool:
         return self._is_set
@@ -259,7 +259,7 @@ class Event:
         self._is_set = True
         while self._waiters:
             try:
-                waiter = self._waiters.pop()
+                waiter = self._waiters.popleft()
             except IndexError:  # another thread took the last
                 break
             waiter.release()

@@ -117,8 +117,13 @@ cdef class AccumulatorCore:
     cdef public object refusal          # callable, returns the error that forbids to open a batch now; None: allowed
     cdef int64_t opened                 # batches opened so far
     # ---- thread: Sender
-    cdef public object on_failed        # callable(batch, refused), called at each failure, before callbacks; or None
+    cdef public object on_failed        # callable(batch, refused), called at each failure, before callbacks; or None.
+    #                                     It is called again after a MemoryError
+    cdef Batch uncounted                # thread: Sender; failed batches of which on_failed has yet to be told; or None
 
+    # Count the failed batches that `fail` had no memory to count.
+    cdef int count_failed(self) except -1
+    cdef void count_later(self, Batch batch, bint refused) noexcept
     # Every method that may be called before __init__ calls this first.
     cdef int require_pool(self) except -1
     cdef int require_open(self) except -1

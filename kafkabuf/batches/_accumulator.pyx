@@ -486,7 +486,11 @@ cdef class AccumulatorCore:
                                                   or queue.batches[place] is queue.asked):
                 place += 1
             queue.batches.insert(place, batch)
-            self.active[queue] = None
+            try:
+                self.active[queue] = None
+            except MemoryError:
+                del queue.batches[place]  # the Sender would not look at it
+                raise
         finally:
             leave_lock(&self.pool.guard)
 
@@ -532,7 +536,8 @@ cdef class AccumulatorCore:
 
         `decide` and `remove` are one stretch that runs no Python code: a bulk append that gives the batch back finds it
         pending and in the queue, or neither. `on_failed` counts the batch next, before a callback or a waiting thread
-        acts on the failure: a batch that failed and was not counted would hold up its partition for ever.
+        acts on the failure: a batch that failed and was not counted would hold up its partition for ever. Without memory
+        this raises MemoryError after the batch has failed, and the Sender's next turn begins with `count_failed`.
         """
         cdef PartitionQueue queue = self.queue_for(batch)
         if not self.decide(queue, batch, error, record_errors, error_of_others):
@@ -540,9 +545,31 @@ cdef class AccumulatorCore:
         try:
             if self.on_failed is not None:
                 self.on_failed(batch, refused)
+        except MemoryError:
+            self.count_later(batch, refused)
+            raise
         finally:
             batch.announce()
         return True
+
+    cdef void count_later(self, Batch batch, bint refused) noexcept:
+        batch.refused = refused
+        batch.next_uncounted = self.uncounted
+        self.uncounted = batch
+
+    cdef int count_failed(self) except -1:
+        """Count the failed batches that `fail` had no memory to count (Thread: Sender)."""
+        cdef Batch batch
+        while self.uncounted is not None:
+            batch = self.uncounted
+            self.uncounted = batch.next_uncounted
+            batch.next_uncounted = None
+            try:
+                self.on_failed(batch, batch.refused)
+            except MemoryError:
+                self.count_later(batch, batch.refused)
+                raise
+        return 0
 
     cdef bint decide(
         self, PartitionQueue queue, Batch batch, object error, dict record_errors, object error_of_others

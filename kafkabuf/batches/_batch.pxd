@@ -82,6 +82,8 @@ cdef class Batch:
     cdef object on_acknowledged             # callable(BatchOutcome); the accumulator sets it. None after the end
     cdef list sleepers                      # (lock, RecordFuture or None); the end calls lock.release(); or None
     cdef public object error_watcher        # its seen(batch) is called when the user reads the error; or None
+    cdef Batch next_uncounted               # thread: Sender; the next in AccumulatorCore.uncounted
+    cdef bint refused                       # what AccumulatorCore.count_failed passes on
 
     cdef bint owns_slab(self) noexcept
     # Go on in a larger run, which the batch takes over, and give the present run back. The caller holds the producer's

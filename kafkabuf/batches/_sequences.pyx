@@ -213,8 +213,10 @@ cdef class SequenceCore:
         The later batches have not gone under their numbers either, because they wait for the renumbered batch.
         """
         cdef Batch later
+        cdef list under_way = queue.in_sequence
         cdef int64_t free = LARGEST_SEQUENCE + <int64_t>1 - batch.builder.count
         queue.next_sequence = sequence_after(queue.next_sequence, free)
-        for later in queue.in_sequence[place:]:
+        for place in range(place, len(under_way)):  # needs no memory: an error would leave some behind
+            later = under_way[place]
             later.base_sequence = sequence_after(later.base_sequence, free)
         return 0

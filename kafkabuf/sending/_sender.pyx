@@ -134,6 +134,8 @@ cdef class SenderCore:
         cdef Ready ready
         if self.unsent is not None:
             self.end_unsent()
+        if self._accumulator.uncounted is not None:
+            self._accumulator.count_failed()
         if self.failed is not None or self.handled < len(self.completions):
             self.handle_completions()
         if until_expiry <= 0:
@@ -416,6 +418,8 @@ cdef class SenderCore:
 
     cdef int end_failed(self) except -1:
         logger.error("handling a request's completion failed", exc_info=self.failure)
+        if self._accumulator.uncounted is not None:
+            self._accumulator.count_failed()
         try:
             self.clean_up(self.failed, self.failure)
         except MemoryError:
@@ -454,6 +458,8 @@ cdef class SenderCore:
             try:
                 if response is not None and batch.outcome == PENDING and not self._accumulator.holds(batch):
                     self.on_partition(batch, response)
+            except MemoryError:
+                raise  # the next turn tries again: the response says what the batch's outcome is
             except Exception:
                 logger.exception("handling the response for %r failed", batch)
         self._go_again(request.batches, error, True)

@@ -75,18 +75,20 @@ class Running:
             raise
 
     def _run(self) -> None:
-        never_wait()
-        self._ident = get_ident()
-        self.accumulator.nonwaiting_allocators[self._ident] = self.accumulator.refuse_callback
         try:
+            never_wait()
+            self._ident = get_ident()
+            self.accumulator.nonwaiting_allocators[self._ident] = self.accumulator.refuse_callback
             with log_as(self.client_id), ending(self.accumulator.incomplete):
                 self.accumulator.start_compression_thread(f"{self.thread.name}-compression")
                 self.sender.run()
         finally:
-            self.accumulator.pool.forget_hooks()
-            _running.discard(self)
-            self._ident = None
-            self._ended.set()
+            try:
+                self.accumulator.pool.forget_hooks()
+            finally:  # close() waits for this event: an error must not leave it out
+                _running.discard(self)
+                self._ident = None
+                self._ended.set()
             if self.accumulator.pool.disowned:
                 # A callback forked, and this thread is the child's first. The child ends when its last thread has, so
                 # the Senders of the child's own producers must end too.

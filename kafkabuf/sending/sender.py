@@ -42,7 +42,7 @@ from kafkabuf.sending._produce import VERSIONS_BY_MAGIC, PartitionResponse, Prod
 from kafkabuf.sending._sender import SenderCore
 from kafkabuf.sending.explanation import Explanation
 from kafkabuf.sending.unseen_failures import Failures
-from kafkabuf.threads import new_waiter
+from kafkabuf.threads import new_waiter, sleep
 from kafkabuf.transactions.idempotence import ProducerIdSource, ProducerState
 from kafkabuf.transactions.states import State
 
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 log = producer_log("kafkabuf.producer")
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588  # of max.message.bytes: message.max.bytes of the broker
+MOST_TRIES = 200  # of a step at the Sender's end that finds no memory
+PAUSE_BETWEEN_TRIES = 0.01  # seconds
 TELL_EVERY = 60.0  # seconds between two warnings of failures that the user has not seen
 # The errors with which a leader responds when the transaction's coordinator does not verify the transaction.
 # NETWORK_EXCEPTION from a leader means that its connection to the coordinator failed. A NetworkError without a response
@@ -181,42 +183,62 @@ class Sender(SenderCore):
 
     def _purge(self) -> None:
         while self._purges:
-            batches, in_flight = self._purges.popleft()
+            batches, in_flight = self._purges[0]
             for batch in batches:
                 if in_flight or (batch.base_sequence < 0 and self._accumulator.holds(batch)):
                     self._accumulator.give_up(batch, PurgedError("the record was purged"))
+            self._purges.popleft()  # last: without memory the next turn goes on
 
     def _end(self) -> None:
         if self._disowned:
             return
         if self._warned:
             self._tell_failures()
-        steps: list[Callable[[], object]] = [
-            self._accumulator.close,
-            lambda: self._metadata.close(self._accumulator.closed_because),
-            self._end_transactions,  # before the batches fail with ClosedErrors: the transaction must not count these
-            self._fail_rest,
-            lambda: self.end_requests(self._client.close()),
-            self._accumulator.release_scratch,
-        ]
         # Another thread may have thrown an exception into a step, which then has ended halfway: each record needs an
         # outcome all the same. So each step may be taken twice.
-        if not self._take(steps):
-            self._take(steps)
+        if not self._take_last_steps():
+            self._take_last_steps()
         if not self._warned:
             self._tell_failures()
 
-    @staticmethod
-    def _take(steps: list[Callable[[], object]]) -> bool:
+    def _take_last_steps(self) -> bool:
         """Whether no step failed."""
         failures = 0
-        for step in steps:
-            try:
-                step()
-            except BaseException:
+        for step in _LAST_STEPS:
+            if not self._take_last_step(step):
                 failures += 1
-                log.exception("a step of the Sender's end failed; the Sender goes on with the next step")
         return not failures
+
+    def _take_last_step(self, step: Callable[[Sender], object]) -> bool:
+        """Whether the step succeeded. Nobody else takes it: so it is repeated for some time if it finds no memory."""
+        tries = 0
+        while tries < MOST_TRIES:
+            tries += 1
+            try:
+                step(self)
+                return True
+            except MemoryError:
+                log.error("there is no memory for a step of the Sender's end; the Sender tries it again")
+            except BaseException:
+                log.exception("a step of the Sender's end failed; the Sender goes on with the next step")
+                return False
+            try:
+                sleep(PAUSE_BETWEEN_TRIES)
+            except MemoryError:
+                pass
+        return False
+
+    def _close_metadata(self) -> None:
+        self._metadata.close(self._accumulator.closed_because)
+
+    def _end_requests(self) -> None:
+        self.end_requests(self._client.close())
+
+    def _release_scratch(self) -> None:
+        self._accumulator.release_scratch()
+
+    def _close_accumulator(self) -> None:
+        self._accumulator.close()
 
     def _end_transactions(self) -> None:
         if self._transactions is not None:
@@ -468,6 +490,12 @@ class Sender(SenderCore):
         if self._producer_state is not None:
             queue = self._accumulator.queue_of(batch)
             self._producer_state.handle_failed_batch(queue, batch, refused=refused)
+        try:
+            self._note_failed(batch)
+        except MemoryError:
+            pass  # metrics and the log lack a failure, but the batch is counted: the call is not to be made again
+
+    def _note_failed(self, batch: Batch) -> None:
         now = self._clock.monotonic()
         self.stats.failed(batch.topic, batch.count, now)
         # commit_transaction() raises for a failure in a transaction, and the user knows of a purge.
@@ -493,6 +521,17 @@ class Sender(SenderCore):
                 self._accumulator.forget_leaders(self._accumulator.topics[name])
             elif info.partitions:
                 self._accumulator.topic_queues(name, info.leaders, info.leader_epochs, info.topic_id)
+
+
+# The steps of a Sender's end. Each may be repeated. They stand here since there may be no memory at the end.
+_LAST_STEPS: tuple[Callable[[Sender], object], ...] = (
+    Sender._close_accumulator,
+    Sender._close_metadata,
+    Sender._end_transactions,  # before the batches fail with ClosedErrors: the transaction must not count these
+    Sender._fail_rest,
+    Sender._end_requests,
+    Sender._release_scratch,
+)
 
 
 def _ended_by(error: BaseException) -> str:

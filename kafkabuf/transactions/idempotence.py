@@ -103,17 +103,19 @@ class ProducerState(SequenceCore):
         return not self.was_overtaken(queue, batch)
 
     def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
-        """A batch failed. `refused`: it is certain that the broker did not append it in the last attempt."""
-        certain = refused and self.is_next(queue, batch) and self.in_doubt(queue, batch) is None
-        # The parts behind would get new numbers, and come twice where the broker has the whole.
-        certain = certain and not batch.whole_doubtful
-        if not self.failed(queue, batch):
-            return
-        if certain:
-            self.request_idempotent_epoch_bump_for_partition(queue)
-        else:
-            self._unresolved.add(queue)
-            self.needs_update = True
+        """A batch failed. `refused`: it is certain that the broker did not append it in the last attempt.
+
+        A call that finds no memory is made again. So the batch's numbers go last: by them the next call knows it.
+        """
+        if loses_numbers(queue, batch):
+            certain = refused and self.is_next(queue, batch) and self.in_doubt(queue, batch) is None
+            # The parts behind would get new numbers, and come twice where the broker has the whole.
+            if certain and not batch.whole_doubtful:
+                self.request_idempotent_epoch_bump_for_partition(queue)
+            else:
+                self._unresolved.add(queue)
+                self.needs_update = True
+        self.failed(queue, batch)
 
     def fail(self, error: KafkaError) -> None:
         """The producer can send nothing more."""
@@ -140,11 +142,11 @@ class ProducerState(SequenceCore):
 
     def _resolve_sequences(self) -> None:
         for queue in [queue for queue in self._unresolved if not queue.in_sequence]:
-            self._unresolved.discard(queue)
             if self.no_gap(queue):  # the broker acknowledged a later batch, so it had the lost batches too
                 self.resolved(queue)
             else:
                 self._to_restart.add(queue)
+            self._unresolved.discard(queue)  # last: without memory the next turn tries again
 
     def _bump_epoch(self) -> None:
         # A partition with an older epoch has not used the present epoch: it can count from 0 under the present epoch.
@@ -204,10 +206,10 @@ class TransactionalState(ProducerState):
     def update(self) -> None:
         """Close the gaps that refused batches have left, where nothing is in flight."""
         for queue in [queue for queue in self._with_gaps if not queue.in_flight]:
-            self._with_gaps.discard(queue)
             if queue not in self._unresolved:
                 self.close_gaps(queue)
                 self.resolved(queue)
+            self._with_gaps.discard(queue)  # last: without memory the next turn tries again
         self.needs_update = bool(self._with_gaps)
 
     def can_retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, log_start_offset: int = -1) -> bool:
@@ -225,20 +227,28 @@ class TransactionalState(ProducerState):
         return queue in self._with_gaps
 
     def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
+        """As that of ProducerState. A call that finds no memory is made again: the batch's numbers go last."""
         assert batch.error is not None
+        assert self.on_failure is not None
         certain = refused and not batch.doubtful and isinstance(batch.error, ERRORS_OF_RECORDS)
-        if self.outlives_refusals and certain and self.release(queue, batch):
+        numbers_lost = loses_numbers(queue, batch)
+        if self.outlives_refusals and certain and numbers_lost:
             self._with_gaps.add(queue)
             self.needs_update = True
+            self.release(queue, batch)
             return
-        numbers_lost = self.failed(queue, batch)
         if numbers_lost:
             self._unresolved.add(queue)
-        assert self.on_failure is not None
         self.on_failure(batch.error, numbers_lost=numbers_lost)
+        self.failed(queue, batch)
 
     def fail(self, error: KafkaError) -> None:
         """Do nothing: the batch that fails with the error tells the TransactionManager."""
+
+
+def loses_numbers(queue: PartitionQueue, batch: Batch) -> bool:
+    """Whether numbers are lost with this batch: it has been sent under them."""
+    return batch in queue.in_sequence and not batch.renumbered
 
 
 def producer_state(config: ProducerConfig) -> ProducerState | None:
@@ -318,7 +328,11 @@ class ProducerIdSource:
         )
         self._under_way = True
         self._asked_last = node_id
-        self._client.send_entity(node_id, entity, self._on_completion)
+        try:
+            self._client.send_entity(node_id, entity, self._on_completion)
+        except BaseException:  # without memory, for instance: the next turn asks again
+            self._under_way = False
+            raise
         return float("inf")
 
     def _on_completion(self, completion: Completion) -> None:

@@ -112,9 +112,9 @@ class TransactionManager:
         with self._lock:
             self._operations.refuse_while_another_is_waited_for("begin_transaction")
             self.refuse_if_failed(_FAILED)
+            now, is_v2 = self._clock.monotonic(), self.next_is_v2  # first: there may be no memory
             self._make_for_user(Move.BEGIN, "begin_transaction")
-            self._began_at = self._clock.monotonic()
-            self.is_v2 = self.next_is_v2
+            self._began_at, self.is_v2 = now, is_v2
 
     def join(self, producer_id: int, producer_epoch: int, *, is_v2: bool) -> None:
         """Take part in a transaction that another producer has begun (sharing.py). Replaces `init` and `begin`."""
@@ -407,6 +407,7 @@ class TransactionManager:
     def run(self, now: float, *, has_incomplete: bool) -> float:
         """Send the next request if it is due. Returns the seconds until the next call is due."""
         with self._lock:
+            self.queue.restore()
             if self._to_add:
                 self.queue.push(AddPartitions(self, self._to_add))
                 self._adding |= self._to_add
@@ -421,14 +422,14 @@ class TransactionManager:
             try:
                 return self.queue.send_first(self._on_completion)
             except (UnsupportedVersionError, AuthenticationError) as error:
-                self.queue.pop()
                 self.fail(error, request)
+                self.queue.remove(request)
                 return 0.0
             except MemoryError:
                 raise  # the request is still in the queue: the next turn tries again
             except Exception as error:  # the request can never be encoded: the thread that waits for it gets an error
-                self.queue.pop()
                 self.abort_with(InvalidRequestError(f"{request} cannot be written: {error}"), request)
+                self.queue.remove(request)  # last: without memory the next turn tries again
                 return 0.0
 
     def _next(self, has_incomplete: bool) -> TransactionalRequest | None:
@@ -472,6 +473,7 @@ class TransactionManager:
         self._operations.end(error)
 
     def _on_completion(self, request: TransactionalRequest, completion: Completion) -> None:
+        # Without memory the Sender makes this call again, until it succeeds: each step may be repeated.
         with self._lock:
             self.queue.under_way = None
             if self.state is State.FATAL_ERROR:
@@ -493,8 +495,10 @@ class TransactionManager:
     # ---- called by the requests; thread: Sender ----------------------------------------------------------------------
 
     def on_initialized(self, producer_id: int, producer_epoch: int, request: InitProducerId) -> None:
-        self.producer_state.set_producer_id_and_epoch(producer_id, producer_epoch)
-        self._make(Move.INITIALIZED)
+        """Each step may be repeated: a call that finds no memory is made again."""
+        if self.state is not Move.INITIALIZED.target:
+            self.producer_state.set_producer_id_and_epoch(producer_id, producer_epoch)
+            self._make(Move.INITIALIZED)
         assert request.result is not None
         request.result.end()
 
@@ -518,6 +522,9 @@ class TransactionManager:
 
     def _close_transaction(self, result: Result) -> None:
         """Each step may be repeated: a call that finds no memory is made again."""
+        if result.done:  # all but to wake the waiting threads is done, and the user may have begun another transaction
+            result.end()
+            return
         self._accumulator.flushes.discard(self)
         self.partitions.clear()
         self._to_add.clear()
@@ -576,15 +583,14 @@ class TransactionManager:
         request.result.end(self.failure())
 
     def fail(self, error: KafkaError, request: TransactionalRequest | None = None) -> None:
-        """The producer can do nothing more but close."""
+        """The producer can do nothing more but close. A call that finds no memory may be repeated."""
         with self._lock:
-            if self.state is State.FATAL_ERROR:
-                return
-            error = self._explained(error)
-            log.error("transactional id %s: this producer can only be closed: %s", self.transactional_id, error)
-            self._accumulator.flushes.discard(self)
-            self._error = error
-            self._make(Move.FAIL_PRODUCER)
+            if self.state is not State.FATAL_ERROR:  # the first error causes the later errors
+                error = self._explained(error)
+                log.error("transactional id %s: this producer can only be closed: %s", self.transactional_id, error)
+                self._accumulator.flushes.discard(self)
+                self._error = error
+                self._make(Move.FAIL_PRODUCER)
             failure = self.failure()
             if request is not None and request.result is not None:
                 request.result.end(failure)

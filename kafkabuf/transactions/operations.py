@@ -51,13 +51,15 @@ class Operations:
 
         Raises the operation's error, or TimeoutError.
         """
-        with self._lock:
-            self.refuse_while_another_is_waited_for(operation, arguments)
-            result = self.waited_for
-            if result is None:
-                self._manager.refuse_if_failed((State.FATAL_ERROR,))
-                result = self._start(Result(operation, arguments), start)
-        self._wakeup()
+        try:
+            with self._lock:
+                self.refuse_while_another_is_waited_for(operation, arguments)
+                result = self.waited_for
+                if result is None:
+                    self._manager.refuse_if_failed((State.FATAL_ERROR,))
+                    result = self._start(Result(operation, arguments), start)
+        finally:
+            self._wakeup()  # also after an exception: the operation may go on
         if not result.wait(self._max_block_ms / 1000 if timeout is None else timeout, self._clock):
             waited = f"max.block.ms ({self._max_block_ms} ms)" if timeout is None else f"{timeout:g} s"
             raise TimeoutError(

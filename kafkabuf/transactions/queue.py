@@ -66,6 +66,8 @@ class Place:
     not_before: float = 0.0  # the producer asks no broker before this time
 
 
+Entry = tuple[int, int, TransactionalRequest]  # priority, age, request
+
 # Coordinators of former keys that the producer remembers: one for each transactional id and group that it has served.
 _REMEMBERED = 1_000
 
@@ -77,7 +79,8 @@ class RequestQueue:
         self._client = client
         self._clock = clock
         self._backoff = backoff
-        self._heap: list[tuple[int, int, TransactionalRequest]] = []
+        self._heap: list[Entry] = []
+        self._put_back: Entry | None = None  # an entry that `restore` returns to the heap
         self._count = itertools.count()
         self._places = {kind: Place() for kind in Coordinator}
         self.keys = dict.fromkeys(Coordinator, "")  # the transactional id and the group whose coordinators are in use
@@ -87,7 +90,8 @@ class RequestQueue:
         self.trouble_since = float("inf")
 
     def __iter__(self) -> Iterator[TransactionalRequest]:
-        return (request for _, _, request in self._heap)
+        put_back = () if self._put_back is None else (self._put_back,)
+        return (request for _, _, request in (*put_back, *self._heap))
 
     @property
     def first(self) -> TransactionalRequest | None:
@@ -99,15 +103,29 @@ class RequestQueue:
     def pop(self) -> None:
         heapq.heappop(self._heap)
 
-    def take_first(self) -> tuple[int, int, TransactionalRequest]:
+    def remove(self, request: TransactionalRequest) -> None:
+        """Take a request out, if it is in the queue."""
+        entry = next((entry for entry in self._heap if entry[2] is request), None)
+        if entry is not None:
+            self._heap.remove(entry)
+            heapq.heapify(self._heap)
+
+    def take_first(self) -> Entry:
         """Take the first request out, in a form that `put_back` takes."""
         return heapq.heappop(self._heap)
 
-    def put_back(self, entry: tuple[int, int, TransactionalRequest]) -> None:
-        """Undo `take_first`. This needs no memory: the heap has just had room for the entry."""
-        heapq.heappush(self._heap, entry)
+    def put_back(self, entry: Entry) -> None:
+        """Undo `take_first`. This needs no memory. `restore` follows before anyone takes or reads the first request."""
+        self._put_back = entry
+
+    def restore(self) -> None:
+        """Complete `put_back`. Without memory nothing changes, and the next call tries again."""
+        if self._put_back is not None:
+            heapq.heappush(self._heap, self._put_back)
+            self._put_back = None
 
     def clear(self) -> None:
+        self._put_back = None
         self._heap.clear()
 
     def drop_before_abort(self) -> list[TransactionalRequest]:
@@ -116,6 +134,7 @@ class RequestQueue:
         The coordinator does not know of partitions and offsets in requests that were never sent. The abort discards the
         offsets of the other requests.
         """
+        self.restore()
         dropped: list[TransactionalRequest] = [
             request
             for request in self
@@ -246,13 +265,26 @@ class RequestQueue:
             text = f"the cluster is too old for transactional.id, which needs {type(request).__name__}: {error}"
             raise UnsupportedVersionError(text) from error
         entity = messages.build_request(request.api_key, version, **request.values())
-        self._client.send_entity(node_id, entity, lambda completion: answered(request, completion))
-        self.pop()
+        self._send(request, node_id, entity, lambda completion: answered(request, completion))
+        return float("inf")
+
+    def _send(
+        self, request: TransactionalRequest, node_id: int, entity: Any, answered: Callable[[Completion], None]
+    ) -> None:
+        """Send the first request, or raise and change nothing: a request that is sent twice has two responses."""
+        request.sent_at = self._clock.monotonic()
+        earlier, request.sent_to = request.sent_to, node_id
         self.under_way = request
-        request.sent_to, request.sent_at = node_id, self._clock.monotonic()
+        entry = self.take_first()
+        try:
+            self._client.send_entity(node_id, entity, answered)
+        except BaseException:
+            self.put_back(entry)
+            self.under_way = None
+            request.sent_to = earlier
+            raise
         if request.coordinator is not None:
             self._places[request.coordinator].took_no_request = False
-        return float("inf")
 
     def _any_broker(self, request: FindCoordinator) -> int | None:
         """The broker to ask; if possible not the broker asked last, which may be cut off and not know of the change."""

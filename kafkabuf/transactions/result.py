@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
 from kafkabuf.threads import RLock, Waiter, new_waiter
@@ -20,15 +22,18 @@ class Result:
         self.before: State | None = None
         self.interruption: BaseException | None = None
         self._lock = RLock()  # reentrant: a signal handler may wait for the same outcome
-        self._waiters: list[Waiter] = []
+        self._waiters: deque[Waiter] = deque()  # a list may need memory to give one away
 
     def end(self, error: KafkaError | None = None) -> None:
-        """Set the outcome and wake the waiting threads. The first call decides; later calls do nothing."""
+        """Set the outcome and wake the waiting threads. The first call decides.
+
+        A call that finds no memory may be repeated: a later call wakes the threads that still wait.
+        """
         with self._lock:
             if not self.done:
                 self.error, self.done = error, True
-                for waiter in self._waiters:
-                    waiter.release()
+            while self._waiters:
+                self._waiters.popleft().release()
 
     def is_held_here(self) -> bool:
         """Whether the calling thread holds the lock: a signal handler has interrupted its change."""
@@ -45,5 +50,6 @@ class Result:
             clock.wait(waiter, timeout)
         finally:
             with self._lock:
-                self._waiters.remove(waiter)
+                if waiter in self._waiters:  # else `end` has taken it
+                    self._waiters.remove(waiter)
         return self.done

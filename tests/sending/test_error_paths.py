@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.errors import ClosedError
+from kafkabuf.errors import ClosedError, KafkaError, NotLeaderOrFollowerError
 from kafkabuf.producer_log import ProducerLog, producer_log
+from kafkabuf.sending import lifetime, sender
 from rigs.producer import PATIENCE, assert_whole, only_request, quick_rig
 
 DEAD = "127.0.0.1:1"
@@ -133,6 +135,79 @@ def test_turn_that_fails_without_memory_for_words_is_not_the_last(monkeypatch: p
     rig.ack_all()
     assert future.done()
     assert_whole(rig.pool)
+
+
+def test_last_steps_of_a_sender_are_repeated_where_they_find_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = quick_rig()
+    future = rig.send(b"value")
+    calls: list[object] = []
+    abort = rig.accumulator.abort
+
+    def scarce(error: KafkaError | None = None) -> object:
+        calls.append(error)
+        if len(calls) < 3:
+            raise MemoryError
+        return abort(error)
+
+    monkeypatch.setattr(rig.accumulator, "abort", scarce)
+    rig.sender.close(force=True)
+    rig.sender.run()
+    assert len(calls) == 3
+    assert isinstance(future.exception(0), ClosedError)
+    assert_whole(rig.pool)
+
+
+def test_last_step_that_never_finds_memory_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = quick_rig()
+    future = rig.send(b"value")
+
+    def fail(*arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(sender, "PAUSE_BETWEEN_TRIES", 0.0)
+    monkeypatch.setattr(rig.sender._metadata, "close", fail)
+    rig.sender.close(force=True)
+    rig.sender.run()
+    assert isinstance(future.exception(0), ClosedError)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_close_does_not_wait_for_a_thread_that_ended_at_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(lifetime, "never_wait", fail)
+    producer: KafkaProducer[Any, Any] = KafkaProducer(bootstrap_servers=DEAD)
+    try:
+        assert producer._running.wait(PATIENCE)
+    finally:
+        producer.close(0)
+
+
+def test_response_that_could_not_be_handled_without_memory_still_says_what_became_of_its_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = quick_rig(enable_idempotence=False, delivery_timeout_ms=60_000)
+    future = rig.send(b"value")
+    rig.client.answer(only_request(rig), NOT_LEADER_OR_FOLLOWER)
+    errors: list[type[KafkaError]] = []
+    retry_or_fail = rig.sender._retry_or_fail
+
+    def scarce(batch: Any, error: KafkaError, *rest: Any) -> None:
+        errors.append(type(error))
+        if len(errors) < 3:
+            raise MemoryError
+        retry_or_fail(batch, error, *rest)
+
+    monkeypatch.setattr(rig.sender, "_retry_or_fail", scarce, raising=False)
+    with pytest.raises(MemoryError):
+        rig.turn()
+    rig.turn()
+    assert errors == [NotLeaderOrFollowerError] * 3
+    rig.lead(3)
+    rig.clock.advance(1)
+    rig.ack_all()
+    assert future.result(0).offset >= 0
 
 
 def test_closing_sender_survives_an_error_of_its_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
