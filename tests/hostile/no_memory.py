@@ -5,7 +5,8 @@ matter which thread makes them: the caller's, the Sender's, or another. The brok
 
 A MemoryError for the caller is well, and so is CPython's RuntimeError or SystemError in its place ("can't allocate
 lock", "returned NULL without setting an exception"). These are faults: a crash, a hang, a thread of the Sender that has
-ended, a future that never completes, a pool that is not whole afterwards, a producer that delivers no further record.
+ended, a future that never completes, a pool that is not whole afterwards, a producer that delivers no further record,
+a call that goes on only at a time-out: all time-outs here are a minute or more.
 
 A child process makes the calls of one case and one k, so that a crash is an outcome. After a fault a new child goes on
 with the next n.
@@ -38,7 +39,11 @@ from kafkabuf.errors import KafkaError
 
 TOPIC = "no-memory"
 PATIENCE = 60.0  # seconds for anything that must happen: more than that is a hang
+LATE = 30.0  # seconds; a call and what it has left take some back-offs of milliseconds, unless they wait for a time-out
 QUICK: dict[str, Any] = {
+    "request_timeout_ms": 60_000,
+    "socket_connection_setup_timeout_ms": 120_000,
+    "socket_connection_setup_timeout_max_ms": 120_000,
     "retry_backoff_ms": 5,
     "retry_backoff_max_ms": 20,
     "reconnect_backoff_ms": 5,
@@ -287,7 +292,13 @@ class Abort(Transaction):
 
 class Confluent(Case):
     def open(self) -> None:
-        settings = {"bootstrap.servers": self.servers, "linger.ms": 0, "retry.backoff.ms": 5}
+        settings = {
+            "bootstrap.servers": self.servers,
+            "linger.ms": 0,
+            "retry.backoff.ms": 5,
+            "request.timeout.ms": 60_000,
+            "socket.connection.setup.timeout.ms": 120_000,
+        }
         self.peer = ConfluentProducer(settings)
         self.told = 0
 
@@ -326,7 +337,7 @@ class ConfluentFlush(Confluent):
 
 class KafkaPython(Case):
     def open(self) -> None:
-        self.peer = KafkaPythonProducer(bootstrap_servers=self.servers, retry_backoff_ms=5)
+        self.peer = KafkaPythonProducer(bootstrap_servers=self.servers, retry_backoff_ms=5, request_timeout_ms=60_000)
 
     def core(self) -> KafkaProducer[Any, Any]:
         return self.peer._producer
@@ -365,12 +376,15 @@ def work(case: Case, places: range, told: IO[str]) -> None:
     for first in places:
         print(first, file=told, flush=True)
         case.first = first
+        began = time.monotonic()
         gc.disable()  # a collection's finalizers have nobody to catch their MemoryError
         try:
             case.call()
         finally:
             gc.enable()
         case.check()
+        if (seconds := time.monotonic() - began) > LATE:
+            raise Fault(f"late: it took {seconds:.0f} s, which is a wait for a time-out")
     case.close()
     print("done", file=told, flush=True)
 

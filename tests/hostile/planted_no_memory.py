@@ -1,4 +1,4 @@
-"""Planted faults, for tests/hostile/test_no_memory.py: the sweep must find a crash, and a Sender that has ended."""
+"""Planted faults, for tests/hostile/test_no_memory.py: the sweep must find a crash, a dead Sender and a late call."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ def main() -> None:
     assert crash.startswith("Crash, n = 3, k = 2: ended with -11"), crash
     [ended] = no_memory.sweep(["Ended"], 0, [1], say=lambda text: None)
     assert "the Sender's thread has ended" in ended
+    no_memory.LATE = 0.0
+    [late] = no_memory.sweep(["Send"], 0, [1], say=lambda text: None)
+    assert "late: it took" in late
 
 
 if __name__ == "__main__":

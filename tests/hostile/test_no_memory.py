@@ -11,8 +11,10 @@ from tests.hostile.no_memory import CASES, memory_hooks
 from tests.hostile.no_memory_aio import CASES as LOOP_CASES
 from tests.needs import ROOT
 
-# close() and transactions may wait for a time-out of a minute where memory lacked: the whole sweep has them.
-SHORT = ("Send", "SendMany", "SendArrow", "Result", "Metrics", "ConfluentFlush", "KafkaPython")
+SHORT = (
+    "Send", "SendMany", "SendArrow", "Flush", "Result", "Metrics", "Close", "Transaction", "Abort", "Confluent",
+    "ConfluentFlush", "KafkaPython",
+)  # fmt: skip
 SHORT_OF_LOOPS = ("AioSend", "AioSendInLine", "AioSendAndWait", "AioFlush", "AioKafkaSend")
 NO_TESTCAPI = "this interpreter has no _testcapi.set_nomemory, which makes allocations fail"
 
