@@ -237,7 +237,7 @@ class Metadata:
             return tuple(self._topics)
 
     def abandon_update(self) -> None:
-        """Sender: the request that `begin_update` began was not sent, and the next turn begins anew. Needs no memory."""
+        """Sender: the request that `begin_update` began was not sent: the next turn begins anew. Needs no memory."""
         self._asking = 0
 
     def on_response(self, response: Any) -> None:

@@ -324,7 +324,10 @@ class NetworkClient(ClientCore):
         self._take_resolved(now)
 
     def submit(self, node: NodeConnection, entity: Any, deliver: Callable[[Completion], None]) -> None:
-        """Send one of the client's own requests. It may exceed max.in.flight, so that it does not starve."""
+        """Send one of the client's own requests. It may exceed max.in.flight, so that it does not starve.
+
+        `deliver` is called again after a MemoryError, with the same Completion or with that of the connection's end.
+        """
         self._send(node, self._request(entity), deliver)
 
     def check_by(self, when: float) -> None:

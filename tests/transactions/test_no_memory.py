@@ -17,7 +17,7 @@ from kafkabuf.transactions.result import Result
 from kafkabuf.transactions.states import State
 from rigs.producer import only_request
 from tests.transactions.idempotence_support import idempotent, numbers
-from tests.transactions.rig import TransactionalRig
+from tests.transactions.rig import TransactionalRig, TurningClock
 
 TOPIC_AUTHORIZATION_FAILED = 29
 
@@ -46,6 +46,7 @@ def surviving(rig: TransactionalRig) -> TransactionalRig:
         except MemoryError:
             rig.clock.advance(0.001)
 
+    assert isinstance(rig.clock, TurningClock)
     rig.clock.turn = turn
     return rig
 
