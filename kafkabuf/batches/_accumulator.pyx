@@ -536,8 +536,8 @@ cdef class AccumulatorCore:
 
         `decide` and `remove` are one stretch that runs no Python code: a bulk append that gives the batch back finds it
         pending and in the queue, or neither. `on_failed` counts the batch next, before a callback or a waiting thread
-        acts on the failure: a batch that failed and was not counted would hold up its partition for ever. Without memory
-        this raises MemoryError after the batch has failed, and the Sender's next turn begins with `count_failed`.
+        acts on the failure: a batch that failed and was not counted would hold up its partition for ever. Without
+        memory this raises MemoryError after the batch has failed. The Sender's next turn begins with `count_failed`.
         """
         cdef PartitionQueue queue = self.queue_for(batch)
         if not self.decide(queue, batch, error, record_errors, error_of_others):
