@@ -20,7 +20,7 @@ from contextvars import ContextVar
 
 from kafkabuf.errors import printable
 from kafkabuf.log_handover import Handover
-from kafkabuf.threads import get_ident
+from kafkabuf.threads import is_main_thread
 
 # Each thread has a context of its own, and each greenlet and each task of asyncio.
 _client_id: ContextVar[str | None] = ContextVar("client_id", default=None)
@@ -98,7 +98,7 @@ class ProducerLog:
                 level, text, *arguments, exc_info=exc_info or None, stacklevel=3
             )  # 3: the caller of our caller
         except BaseException as error:  # even SystemExit
-            if isinstance(error, KeyboardInterrupt) and get_ident() == threading.main_thread().ident:
+            if isinstance(error, KeyboardInterrupt) and is_main_thread():
                 raise  # the user's
             self._tell(error)
 

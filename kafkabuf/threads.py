@@ -113,6 +113,11 @@ class AnyThread(Protocol):
     def is_alive(self) -> bool: ...
 
 
+def is_main_thread() -> bool:
+    """Whether this is the main thread, in which Python raises KeyboardInterrupt."""
+    return get_ident() == threading.main_thread().ident
+
+
 def new_thread(target: Callable[[], object], name: str) -> AnyThread:
     """A thread that is yet to be started. It is a daemon: the interpreter does not wait for it."""
     if are_patched():

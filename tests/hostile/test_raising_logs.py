@@ -180,7 +180,7 @@ def test_lines_go_on_behind_a_line_whose_handler_raises(raising: Raising) -> Non
     logger = logging.getLogger("kafkabuf.producer")
     before = raising.lines
     for _ in range(3):
-        log_handover._hand_over(logger, record)
+        log_handover._hand_over(log_handover._Line(logger, record))
     done = threading.Event()
     while log_handover._running:
         done.wait(0.001)
