@@ -12,34 +12,51 @@ stderr, as logging's own errors do, and `lost` counts the lines.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 from kafkabuf.errors import printable
 from kafkabuf.log_handover import Handover
-from kafkabuf.threads import is_main_thread
+from kafkabuf.threads import is_main_thread, this_line
 
-# Each thread has a context of its own, and each greenlet and each task of asyncio.
-_client_id: ContextVar[str | None] = ContextVar("client_id", default=None)
+# The thread or greenlet -> the client.id of the producer that it works for. A ContextVar would crash CPython 3.11 where
+# there is no memory: PyContextVar_Set() gives up a token that it could not make.
+_client_ids: dict[Hashable, str | None] = {}
 
 
 def client_id_here() -> str | None:
     """The client.id of the producer that this thread or greenlet works for; None if it works for none."""
-    return _client_id.get()
+    return _client_ids.get(this_line())
 
 
 @contextmanager
 def log_as(client_id: str | None) -> Iterator[None]:
     """Lines that this thread or greenlet logs inside the block are the producer's."""
-    before = client_id_here()
-    _client_id.set(client_id)
+    here = this_line()
+    before = _client_ids.get(here)
+    _client_ids[here] = client_id
     try:
         yield
     finally:
-        _client_id.set(before)
+        if before is None:
+            _client_ids.pop(here, None)
+        else:
+            _client_ids[here] = before
+
+
+def _forget_threads() -> None:
+    """In a forked child the other threads do not exist, and a new thread may get the ident of one."""
+    here = this_line()
+    own = _client_ids.get(here)
+    _client_ids.clear()
+    if own is not None:
+        _client_ids[here] = own
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 class _Naming(logging.Filter):

@@ -19,10 +19,10 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from importlib import import_module
 from importlib.machinery import BuiltinImporter
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -96,6 +96,12 @@ else:
 def are_patched() -> bool:
     """Whether `threading` makes greenlets in place of threads at present."""
     return threading.get_ident.__module__ != "_thread"
+
+
+def this_line() -> Hashable:
+    """The greenlet that runs here, or the ident of the thread where there are no greenlets."""
+    greenlets = sys.modules.get("greenlet")
+    return get_ident() if greenlets is None else cast(Hashable, greenlets.getcurrent())
 
 
 # ---- threads ---------------------------------------------------------------------------------------------------------
