@@ -271,12 +271,22 @@ cdef class BatchEnds:
 
     cdef int call(self, object context, object fn, object argument) except -1:
         cdef object failure = None
-        try:
-            context.run(fn, argument)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            failure = error
+        cdef bint again = True
+        while again:
+            again = False
+            try:
+                context.run(fn, argument)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except MemoryError as error:
+                failure = error
+                again = still_waits(fn, argument)
+            except BaseException as error:
+                failure = error
+            if again:
+                failure = None
+                with nogil:
+                    usleep(SHORTEST_PAUSE)
         if failure is not None:
             try:
                 self.loop.call_exception_handler(
@@ -284,6 +294,16 @@ cdef class BatchEnds:
             except Exception:  # there is no memory to speak of it: the other steps must run
                 pass
         return 0
+
+
+cdef bint still_waits(object wakeup, object step):
+    """Whether a task has not gone on: asyncio needs memory to note which task runs, before the task takes its step."""
+    cdef bint waits = False
+    try:
+        waits = wakeup.__self__._fut_waiter is step
+    except (AttributeError, MemoryError):
+        pass
+    return waits
 
 
 @cython.final

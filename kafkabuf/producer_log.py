@@ -20,7 +20,7 @@ from contextlib import contextmanager
 
 from kafkabuf.errors import printable
 from kafkabuf.log_handover import Handover
-from kafkabuf.threads import is_main_thread, this_line
+from kafkabuf.threads import get_ident, is_main_thread, this_line
 
 # The thread or greenlet -> the client.id of the producer that it works for. A ContextVar would crash CPython 3.11 where
 # there is no memory: PyContextVar_Set() gives up a token that it could not make.
@@ -66,6 +66,7 @@ class _Naming(logging.Filter):
         client_id = client_id_here()
         if client_id is not None and not hasattr(record, "client_id"):
             record.client_id = client_id
+            record.logged_in = get_ident()  # a handler may run in another thread (log_handover.py)
             name = prefix(client_id)
             record.msg = (name.replace("%", "%%") if record.args else name) + str(record.msg)
         return True

@@ -21,6 +21,7 @@ PYTEST = [sys.executable, "-m", "pytest", "-q"]
 ON_ALL_CORES = ["-n", str(len(os.sched_getaffinity(0))), "--dist", "loadfile", "--no-loadscope-reorder"]
 OUTCOMES = ("failed", "passed", "skipped", "xfailed", "xpassed", "error", "errors")
 OUTCOME = re.compile(rf"(\d+) ({'|'.join(OUTCOMES)})\b")
+ENDING = re.compile(r"\b\d+ \w+.* in \d+\.\d+s\b")
 PARTS = {
     "spark": ["-m", "spark{}"],
     "kafka": ["-m", "kafka and not spark{}"],
@@ -41,7 +42,8 @@ def report(part: str, status: int, seconds: float) -> Counter[str]:
     lines = (FOLDER / f"{part}.log").read_text(errors="replace").splitlines()
     if status != 0:
         print("\n".join(lines))
-    summary = lines[-1].strip("= ") if lines else "no output"
+    # Threads of a program that ends may write behind pytest.
+    summary = next((line.strip("= ") for line in reversed(lines) if ENDING.search(line)), "no summary")
     print(f"tests: {part}: {summary}; {seconds:.0f} s, exit status {status}", flush=True)
     return Counter({outcome: int(count) for count, outcome in OUTCOME.findall(summary)})
 

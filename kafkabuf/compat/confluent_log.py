@@ -45,7 +45,7 @@ class Forwarding(logging.Handler):
         if record.name.startswith("kafkabuf.broker") or getattr(record, "client_id", self._name) != self._name:
             return False
         producer = self._producer()
-        if producer is not None and producer._in_sender_thread():
+        if producer is not None and producer._running.runs_in(getattr(record, "logged_in", None)):
             return True
         return not str(record.threadName).startswith(_THREADS)
 

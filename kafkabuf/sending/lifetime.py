@@ -96,7 +96,11 @@ class Running:
 
     def runs_here(self) -> bool:
         """Whether the calling thread is the Sender's."""
-        return self._ident == get_ident()
+        return self.runs_in(get_ident())
+
+    def runs_in(self, ident: int | None) -> bool:
+        """Whether `ident` is that of the Sender's thread. None is that of no thread."""
+        return ident is not None and self._ident == ident
 
     def finish(self, *, force: bool = False, warned: bool = False) -> None:
         """Take no further record, and end once all records have an outcome; with `force` fail the rest.

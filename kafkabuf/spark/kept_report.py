@@ -13,7 +13,6 @@ last. The folder goes when the application has ended and another begins.
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 import logging
 import os
@@ -36,7 +35,6 @@ KEPT_NAMES = 256
 """Queries and writes of one application."""
 
 logger = logging.getLogger("kafkabuf.spark")
-_calls = itertools.count()
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -123,19 +121,14 @@ def _add(application: Path, name: str, batch: int, text: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for old in sorted(application.iterdir(), key=_modified)[:-KEPT_NAMES]:
             shutil.rmtree(old, ignore_errors=True)
+    from kafkabuf._time import time_ns  # late: Spark's discovery loads no extension
+
     # The user's process finds whole files only.
     unfinished = folder / f"{os.getpid()}.unfinished"
     unfinished.write_text(text)
-    unfinished.replace(folder / f"{batch}.{_moment()}.json")
+    unfinished.replace(folder / f"{batch}.{time_ns()}.json")
     for old in sorted(folder.glob("*.json"), key=_time)[:-KEPT_REPORTS]:
         old.unlink(missing_ok=True)
-
-
-def _moment() -> int:
-    """Nanoseconds since 1970, and a later number at each call in the same millisecond."""
-    from kafkabuf._time import time_ms  # late: Spark's discovery loads no extension
-
-    return time_ms() * 1_000_000 + next(_calls) % 1_000_000
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:

@@ -3,7 +3,7 @@
 The broker judges the rows in doubt: these limits refuse only rows that the broker would refuse for certain. A row that
 the broker refuses costs its Kafka batch a second way (task.py).
 
-This file loads no extension: the driver imports it.
+This file loads no extension but the clocks: the driver imports it.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class WriteReport:
         micro_batch = next((report.batch for report in reports if report.batch is not None), None)
         if batch_id is None and micro_batch is not None:
             batch_id = micro_batch.number
-        from kafkabuf._time import time_ms  # late: Spark's discovery loads no extension
+        from kafkabuf._time import time_ns  # late: Spark's discovery loads no extension
 
         return cls(
             tasks=len(reports),
@@ -121,7 +121,7 @@ class WriteReport:
             run_id=None if micro_batch is None else micro_batch.run_id,
             sink_id=sink_id,
             write_id=write_id,
-            committed_at=time_ms() / 1000,
+            committed_at=time_ns() / 1e9,
         )
 
     def key_values(self) -> str:

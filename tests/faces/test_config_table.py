@@ -107,7 +107,7 @@ def test_setting_without_use_here_is_refused_unless_at_its_default(name: str) ->
     with pytest.raises(ConfigError, match="leave it out") as raised:
         ProducerConfig.from_mapping(SERVERS, {name: wrong_value(KAFKAS[name])})
     assert str(raised.value).startswith(f"{name}: ")
-    assert ("found" in str(raised.value)) == (KAFKAS[name]["type"] != "password")
+    assert "found" not in str(raised.value), "the value may be a secret"
 
 
 @pytest.mark.parametrize("name", ProducerConfig.model_fields)
