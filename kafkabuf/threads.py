@@ -139,6 +139,9 @@ class _Thread(threading.Thread):
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
         super().__init__(name=name, daemon=True)
+        # start() waits for it. The thread must be able to set it without memory, and threading's own has a lock that
+        # would stay held: the end of a `with` block takes memory.
+        self._started = _Beginning()
         self._runs = target
         self._began = False
         self._failed = False
@@ -162,7 +165,7 @@ class _Thread(threading.Thread):
             self._failed = True
         while self._failed:
             try:
-                self._started.set()  # type: ignore[attr-defined]
+                self._started.set()
                 return
             except MemoryError:  # nobody else would wake the thread that waits in start()
                 pass
@@ -295,6 +298,13 @@ class Event:
             except ValueError:  # set() has taken it
                 pass
         return self._is_set
+
+
+class _Beginning(Event):
+    """Set once a thread has begun."""
+
+    def _at_fork_reinit(self) -> None:
+        """threading calls it in a forked child, where no thread waits for the beginning of another."""
 
 
 def new_waiter() -> Waiter:
