@@ -75,7 +75,7 @@ class Threads:
 
     def next_of(self, worker: _Worker) -> bool:
         """The worker has made its call. False: its thread ends, as it does where there is no memory to wait."""
-        came = False
+        came = is_idle = False
         try:
             self._lock.acquire()
             try:
@@ -85,11 +85,13 @@ class Threads:
                 if self._ended:
                     return False
                 self._idle.append(worker)
+                is_idle = True
             finally:
                 self._lock.release()
             came = worker.work.acquire(timeout=self._idle_time)
         except MemoryError:
-            pass
+            if not is_idle:
+                raise  # nobody has released `work`: the next turn tries again
         if came:
             return True
         self._lock.acquire()
@@ -99,7 +101,10 @@ class Threads:
                 return False
         finally:
             self._lock.release()
-        return True  # a call, or the end, came at the last moment
+        # A call, or the end, came at the last moment. Its release is taken here: the worker would find it later, stand
+        # in `_idle` twice, and lose the first of two calls.
+        worker.work.acquire()
+        return True
 
     def left(self) -> None:
         self._lock.acquire()
