@@ -79,12 +79,15 @@ class Threads:
         try:
             self._lock.acquire()
             try:
+                if vars(worker).get("call") is not None:  # it came while the worker stood in `_idle` and did not wait
+                    return True
                 if self._waiting:
                     worker.call = self._waiting.popleft()
                     return True
                 if self._ended:
                     return False
-                self._idle.append(worker)
+                if worker not in self._idle:  # as after a lack of memory behind the wait
+                    self._idle.append(worker)
                 is_idle = True
             finally:
                 self._lock.release()

@@ -39,7 +39,7 @@ def test_call_that_comes_as_its_thread_stops_to_wait_is_made_and_hides_no_later_
     class LateWorker(aio_threads._Worker):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            self.work = Late(self.work, lambda: threads.start(made[1].set))
+            self.work = Late(self.work, lambda: threads.start(made[1].set))  # type: ignore[assignment]
 
     monkeypatch.setattr(aio_threads, "_Worker", LateWorker)
     threads.start(made[0].set)
