@@ -17,6 +17,8 @@ import pytest
 
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.broker.log.storage import disk
+from kafkabuf.broker.log.storage.files import FileSegments
+from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaStorageError
 from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient, batch
@@ -335,6 +337,12 @@ def test_swap_without_a_batch_replaces_no_segment(data_dir: Path) -> None:
     (data_dir / "node-1" / "t-0" / f"{FILE}.swap").write_bytes(b"x" * 100)
     with running(data_dir) as (cluster, _):
         assert cluster.records("t", 0) == before
+
+
+def test_recovery_point_of_no_offset_is_the_first(tmp_path: Path) -> None:
+    segments = FileSegments(tmp_path, -(2**63), ManualClock())
+    assert segments.recovery_point == 0
+    segments.close_files()
 
 
 @pytest.mark.parametrize("offset", ["-5", "9" * 19, "x", str(-(2**63))])

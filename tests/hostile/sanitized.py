@@ -17,6 +17,8 @@ REASONS = {
     "house/test_bench.py": "measures, and would measure the sanitizers too",
     "house/test_bench_kernels.py": "is for valgrind, which cannot run a sanitized process",
     "house/test_gate.py": "is for valgrind, which cannot run a sanitized process",
+    "faces/test_cli_memory.py": "bounds memory, of which sanitizers take more",
+    "broker/test_bombs.py::test_well_formed_bomb_is_refused_in_little_memory_and_time": "bounds memory and time",
     "house/test_layering.py": "reads sources: none of our code runs",
     "broker/test_hostile.py::test_any_request_with_too_many_items_is_refused": "bounds memory and time",
     "broker/test_hostile.py::test_compression_bomb_is_refused": "bounds memory, of which sanitizers take more",

@@ -110,6 +110,7 @@ class FileSegments:
         """Takes over what the folder has."""
         with on_disk("open", self.folder):
             finish_swaps(self.folder)
+        recovery_point = max(recovery_point, 0)  # a checkpoint may hold any number
         self._open(self._tidy() or [0], recovery_point)
         self._recovery_point = min(recovery_point, self.end_offset)
         if recovery_point > self.end_offset:
