@@ -131,15 +131,21 @@ def test_owner_of_the_arena_is_made_by_a_pool_alone() -> None:
         copy.copy(owner)
 
 
-def test_memory_outlives_an_array_that_lets_go_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[weakref.ref[npt.NDArray[np.uint8]]] = []
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[npt.NDArray[np.uint8]]]:
+    """The arrays that pools make for their arenas."""
+    arrays: list[weakref.ref[npt.NDArray[np.uint8]]] = []
 
     def watched(total: int) -> npt.NDArray[np.uint8]:
         memory = np.empty(total, np.uint8)
-        made.append(weakref.ref(memory))
+        arrays.append(weakref.ref(memory))
         return memory
 
     monkeypatch.setattr(_pool, "_new_arena", watched)
+    return arrays
+
+
+def test_memory_outlives_an_array_that_lets_go_of_it(made: list[weakref.ref[npt.NDArray[np.uint8]]]) -> None:
     pool = make_pool(4)
     arena: Any = pool.arena
     arena.__setstate__(np.zeros(1, np.uint8).__reduce__()[2])
@@ -179,15 +185,7 @@ def test_array_does_not_keep_the_pool() -> None:
     assert arena.size == 4 * SLAB
 
 
-def test_memory_goes_with_the_last_array(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[weakref.ref[npt.NDArray[np.uint8]]] = []
-
-    def watched(total: int) -> npt.NDArray[np.uint8]:
-        memory = np.empty(total, np.uint8)
-        made.append(weakref.ref(memory))
-        return memory
-
-    monkeypatch.setattr(_pool, "_new_arena", watched)
+def test_memory_goes_with_the_last_array(made: list[weakref.ref[npt.NDArray[np.uint8]]]) -> None:
     pool = make_pool(4)
     part = pool.arena[:5]
     del pool
