@@ -216,7 +216,9 @@ def test_ctrl_c_ends_the_load_and_what_was_sent_is_counted(
     assert "Traceback" not in told
     found = figures(out)[client]
     assert found["failed"] == 0
-    assert found["records"] == cluster.end_offset(topic, 0) - 1
+    # kafka-python takes a callback behind its send(). The signal may come between the two: one record is not counted.
+    uncounted = cluster.end_offset(topic, 0) - 1 - found["records"]
+    assert uncounted in ((0, 1) if client == "kafka-python" else (0,))
 
 
 @pytest.mark.parametrize("client", ["kafkabuf", "aiokafka", "confluent", "kafka-python"])
