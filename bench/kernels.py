@@ -20,7 +20,7 @@ from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import SystemClock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.formats import Avro, Json, Protobuf
-from kafkabuf.formats.format import Format
+from kafkabuf.formats.rows.format import Format
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import Completion, NetworkClient, Request
 from kafkabuf.sending.sender import Sender

@@ -7,7 +7,7 @@ A module that selects partitions calls kb_crc32_init once, when Python imports t
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from kafkabuf._wire cimport Field, kb_crc32, murmur2, partition_of_key, payload
+from kafkabuf.wire._wire cimport Field, kb_crc32, murmur2, partition_of_key, payload
 
 
 cdef enum KeyRule:

@@ -1,4 +1,4 @@
-from kafkabuf._buffers import Buffer
+from kafkabuf.memory.buffers import Buffer
 
 KEY_RULES: dict[str, int]
 KEYS_IGNORED: int

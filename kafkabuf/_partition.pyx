@@ -3,8 +3,8 @@
 
 from libc.stdint cimport int32_t
 
-from kafkabuf._held cimport field_of, view_or_none
-from kafkabuf._wire cimport Field, kb_crc32_init
+from kafkabuf.memory._held cimport field_of, view_or_none
+from kafkabuf.wire._wire cimport Field, kb_crc32_init
 
 kb_crc32_init()
 

@@ -12,13 +12,13 @@ waking a thread takes the GIL.
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
-from kafkabuf._blocks cimport BlockTable, block_size
-from kafkabuf._lock cimport kb_lock
+from kafkabuf.memory._blocks cimport BlockTable, block_size
+from kafkabuf.process._lock cimport kb_lock
 # The pool's users import SlabState and its members from here.
-from kafkabuf._slabs cimport CLOSED, FREE, IN_FLIGHT, OPEN, SCRATCH, SlabState, SlabTable
+from kafkabuf.memory._slabs cimport CLOSED, FREE, IN_FLIGHT, OPEN, SCRATCH, SlabState, SlabTable
 
 
-cdef extern from "_spin.h" nogil:
+cdef extern from "process/_spin.h" nogil:
     ctypedef struct kb_spin:
         pass
 

@@ -24,27 +24,27 @@ from weakref import WeakSet
 
 import numpy as np
 
-from kafkabuf._lock cimport break_lock
-from kafkabuf._time cimport kb_monotonic
-from kafkabuf._view cimport items_of, length_of, view_of
-from kafkabuf._blocks cimport (
+from kafkabuf.process._lock cimport break_lock
+from kafkabuf.process._time cimport kb_monotonic
+from kafkabuf.memory._view cimport items_of, length_of, view_of
+from kafkabuf.memory._blocks cimport (
     block_in_use, block_inconsistency, block_size, count_blocks, put_block, set_up_blocks, take_block, tear_down_blocks,
 )
-from kafkabuf._sealed cimport seal
-from kafkabuf._slabs cimport (
+from kafkabuf.cpython._sealed cimport seal
+from kafkabuf.memory._slabs cimport (
     CUT, MAX_SLABS, STATES, SlabState, count_states, in_use, inconsistency, put, set_up, take, tear_down,
 )
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import AllocationTooLargeError, BufferExhaustedError, ClosedError, ConfigError
-from kafkabuf.threads import new_waiter
+from kafkabuf.process.threads import new_waiter
 
-cdef extern from "_pages.h" nogil:
+cdef extern from "memory/_pages.h" nogil:
     void kb_prefer_huge_pages(unsigned char* memory, size_t size)
 
 cdef extern from * nogil:
     bint unlikely(bint)     # Cython's own. Blocks are kept out of line, so that a slab costs no more for them
 
-cdef extern from "_spin.h" nogil:
+cdef extern from "process/_spin.h" nogil:
     void kb_spin_lock(kb_spin*)
     void kb_spin_unlock(kb_spin*)
 

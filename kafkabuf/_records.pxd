@@ -28,8 +28,8 @@ holds the GIL, or the walker that claims the batch.
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
-from kafkabuf._held cimport Headers, Held, hold, hold_headers
-from kafkabuf._wire cimport (
+from kafkabuf.memory._held cimport Headers, Held, hold, hold_headers
+from kafkabuf.wire._wire cimport (
     Field, field_size, payload, put_field, put_i8, put_uvarint, put_varint, uvarint_size, varint_size,
 )
 

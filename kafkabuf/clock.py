@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading  # ManualClock is for tests, whose threads may be greenlets  # noqa: TID251
 from typing import Protocol
 
-from kafkabuf import _time
-from kafkabuf.threads import TIMEOUT_MAX
+from kafkabuf.process import _time
+from kafkabuf.process.threads import TIMEOUT_MAX
 
 
 class Lockable(Protocol):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kafkabuf.errors import ConfigError, SerializationError
-from kafkabuf.producer_log import log_as, producer_log
+from kafkabuf.process.producer_log import log_as, producer_log
 from kafkabuf.record_metadata import RecordMetadata
 
 log = producer_log("kafkabuf.producer")

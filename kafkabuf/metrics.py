@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kafkabuf._metrics import NodeStats, ProducerStats, Stat, TopicStats
 from kafkabuf._pool import BufferPool
 from kafkabuf.backoff import uniform
 from kafkabuf.clock import Clock
 from kafkabuf.metadata.metadata import Metadata
+from kafkabuf.network._metrics import NodeStats, ProducerStats, Stat, TopicStats
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.network.telemetry import Telemetry
-from kafkabuf.producer_log import log_as, producer_log
+from kafkabuf.process.producer_log import log_as, producer_log
 
 if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 from uuid import UUID
 
-from kafkabuf._buffers import Headers, K, V
 from kafkabuf._pool import BufferPool
 from kafkabuf.append._bulk_arrow import append_arrow
 from kafkabuf.append._bulk_many import append_many
@@ -31,17 +30,18 @@ from kafkabuf.errors import (
 from kafkabuf.formats.plan import formats_of
 from kafkabuf.hints import PRODUCER, hints
 from kafkabuf.interceptors import close_all
-from kafkabuf.metadata.groups import GroupMetadata, Offsets, group_of, offsets_of
+from kafkabuf.memory.buffers import Headers, K, V
 from kafkabuf.metadata.metadata import Metadata, TopicInfo
 from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 from kafkabuf.metrics import Metrics, telemetry_of
 from kafkabuf.network.client import NetworkClient
-from kafkabuf.producer_log import log_as
+from kafkabuf.process.producer_log import log_as
+from kafkabuf.process.threads import RLock, aside
 from kafkabuf.sending._direct import shortcut_of
 from kafkabuf.sending.check import require_brokers
 from kafkabuf.sending.lifetime import Running
 from kafkabuf.sending.sender import Sender
-from kafkabuf.threads import RLock, aside
+from kafkabuf.transactions.groups import GroupMetadata, Offsets, group_of, offsets_of
 from kafkabuf.transactions.idempotence import ProducerState, producer_state
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafkabuf.metadata.groups import Coordinator
 from kafkabuf.producer import KafkaProducer
+from kafkabuf.transactions.groups import Coordinator
 from kafkabuf.transactions.manager import TransactionManager
 
 

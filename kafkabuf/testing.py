@@ -29,9 +29,9 @@ from kafkabuf.errors import (
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
-from kafkabuf.metadata.groups import group_of
 from kafkabuf.metadata.snapshot import TOPIC_RULE, PartitionInfo, TopicInfo, is_legal_topic
 from kafkabuf.shown import also_unfinished
+from kafkabuf.transactions.groups import group_of
 from kafkabuf.transactions.idempotence import producer_state
 
 if TYPE_CHECKING:

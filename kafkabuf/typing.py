@@ -6,22 +6,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 from uuid import UUID
 
-from kafkabuf._buffers import Buffer as BytesLike
-from kafkabuf._buffers import K, V
 from kafkabuf.config.keywords import Settings
+from kafkabuf.memory.buffers import Buffer as BytesLike
+from kafkabuf.memory.buffers import K, V
 
 if TYPE_CHECKING:
     import ssl
     from types import TracebackType
 
-    from kafkabuf._buffers import Headers
     from kafkabuf.batches._batch import RecordFuture
     from kafkabuf.clock import Clock
     from kafkabuf.config import ProducerConfig
     from kafkabuf.errors import KafkaError
-    from kafkabuf.metadata.groups import GroupMetadata, Offsets
+    from kafkabuf.memory.buffers import Headers
     from kafkabuf.metadata.snapshot import TopicInfo
     from kafkabuf.record_metadata import RecordMetadata
+    from kafkabuf.transactions.groups import GroupMetadata, Offsets
 
 __all__ = ["BytesLike", "Options", "Producer", "Settings"]
 

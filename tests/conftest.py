@@ -35,8 +35,8 @@ LENGTHY = frozenset(Path(__file__).with_name("lengthy.txt").read_text(encoding="
 LONG = {
     "tests/virtual/test_virtual.py",
     "tests/hostile/test_fuzz_api.py",
-    "tests/broker/test_simulation.py",
-    "tests/ground/test_memory.py",
+    "tests/broker/replica/test_simulation.py",
+    "tests/memory/test_memory.py",
 }
 
 # A shell lets commands in the background, and their children, ignore Ctrl-C. Tests of Ctrl-C need it.

@@ -73,7 +73,7 @@ PROCESSES = Need(
     "tests.hostile.fuzz_api.fuzz.",
     "tools.stress_ends.",
     fixtures=["pytester"],
-    not_through=["tests.network.certificates."],
+    not_through=["tests.network.tls.certificates."],
 )
 # The extensions, and what lies above the Cython core.
 CORE = Need(*(".".join(each.relative_to(ROOT).with_suffix("").parts) + "." for each in ROOT.glob("kafkabuf/**/*.pyx")))

@@ -15,11 +15,11 @@ MARKERS = "not kafka and not spark and not processes and not slow"
 # Folders whose tests start a JVM, or are about the tree.
 OTHER_FOLDERS = ("conformance", "house", "pages", "real", "spark")
 OTHER_FILES = {
-    "tests/faces/test_cli.py": "imports PySpark, 450 MB",
-    "tests/faces/test_cli_spark.py": "imports PySpark",
-    "tests/faces/test_config_secrets.py": "imports PySpark",
-    "tests/faces/test_scratch.py": "imports PySpark",
-    "tests/ground/test_free_threading.py": "reads the sources of the extensions",
+    "tests/cli/test_cli.py": "imports PySpark, 450 MB",
+    "tests/cli/test_cli_spark.py": "imports PySpark",
+    "tests/config/test_config_secrets.py": "imports PySpark",
+    "tests/test_scratch.py": "imports PySpark",
+    "tests/cpython/test_free_threading.py": "reads the sources of the extensions",
     "tests/hostile/test_sanitize.py": "imports Cython",
 }
 

@@ -32,8 +32,11 @@ _FILE = re.compile(r" \([\w/]+\.py\)")
 # What a folder or a module of kafkabuf/broker is called on the page.
 _PARTS = {
     "log": "Logs and records",
+    "records": "Logs and records",
+    "storage": "Logs and records",
     "replica": "Replication",
     "cluster": "The cluster",
+    "nodes": "The cluster",
     "groups": "Groups",
     "transactions": "Transactions",
     "configs": "Settings",

@@ -1,8 +1,8 @@
 """The build for a system that is no Linux, run here: `python -m tools.portable [ARGUMENTS]`, or `make test-portable`.
 
 The tool builds the extensions in a copy of the tree, build/portable, with -DKB_PORTABLE: without epoll, eventfd and
-futexes, as on macOS (kafkabuf/_platform.h). Then it runs the tests of everything that waits for sockets, or pytest with
-the arguments.
+futexes, as on macOS (kafkabuf/process/_platform.h). Then it runs the tests of everything that waits for sockets, or
+pytest with the arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from tools.copied_tree import ROOT, build, sync
 
 COPY = ROOT / "build" / "portable"
-TESTS = ("tests/network", "tests/sending", "tests/ground/test_wire.py", "tests/faces/test_aio.py")
+TESTS = ("tests/network", "tests/sending", "tests/wire/test_wire.py", "tests/aio/test_aio.py")
 _IS_PORTABLE = "from kafkabuf.network._io import BACKENDS; assert BACKENDS == ('poll',), BACKENDS"
 
 

@@ -22,7 +22,7 @@ def prepare() -> None:
     """Write JSON and CSV, once."""
     if JSON.exists() and CSV.exists():
         return
-    from kafkabuf.cli.demo_spark import flights
+    from kafkabuf.cli.demo.spark import flights
 
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:

@@ -32,7 +32,7 @@ from bench.formats.rows import (
 )
 
 if TYPE_CHECKING:
-    from kafkabuf.formats.format import Format
+    from kafkabuf.formats.rows.format import Format
 
 DICT_ROWS = 1_000
 OBJECTS, DICTS, FASTAVRO, POLARS, CONFLUENT = (

@@ -26,7 +26,7 @@ from bench.formats.rows import (
 )
 
 if TYPE_CHECKING:
-    from kafkabuf.formats.format import Format
+    from kafkabuf.formats.rows.format import Format
 
 SPARK, JSON, PANDAS = "kafkabuf, Spark's dialect, loop in C", "json of the standard library", "pandas, to_json"
 

@@ -24,7 +24,7 @@ from bench.formats.rows import (
 )
 
 if TYPE_CHECKING:
-    from kafkabuf.formats.format import Format
+    from kafkabuf.formats.rows.format import Format
 
 UPB, CONFLUENT = "google.protobuf (upb)", "confluent-kafka's ProtobufSerializer"
 _TYPES = {"int64": "TYPE_INT64", "string": "TYPE_STRING", "timestamp[s, tz=UTC]": "TYPE_MESSAGE"}

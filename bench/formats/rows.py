@@ -11,7 +11,7 @@ from bench.batches import flights
 from bench.claim import Job, Measurement, Metric
 
 if TYPE_CHECKING:
-    from kafkabuf.formats.format import Format
+    from kafkabuf.formats.rows.format import Format
 
 ROWS = 20_000
 COLUMNS = 19
@@ -61,7 +61,7 @@ def measured(job: Job, encode: Callable[[Any, int], int]) -> Measurement:
 
 def in_c(make_format: Callable[[], Format], job: Job) -> Measurement:
     """The format's encoder alone: nothing is done in Python for a row."""
-    from kafkabuf.formats._encoded import bench_rows
+    from kafkabuf.formats.rows._encoded import bench_rows
 
     encoding = make_format()
     return measured(job, lambda batch, rounds: bench_rows(encoding, batch, rounds))

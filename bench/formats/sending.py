@@ -14,7 +14,7 @@ from bench.formats.rows import ROWS, table
 from bench.measure import BATCH_LARGE, CPU, LINGER_MS, RATE, Client, Delivered, Publish, measure
 
 if TYPE_CHECKING:
-    from kafkabuf.formats.format import Format
+    from kafkabuf.formats.rows.format import Format
 
 AVRO, AVRO_READY = "send_arrow(value_format=Avro())", "send_arrow() of Avro made before"
 JSON, JSON_READY = "send_arrow(value_format=Json())", "send_arrow() of JSON made before"

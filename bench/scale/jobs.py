@@ -12,7 +12,7 @@ from bench.scale.kafka import KafkaCosts
 from bench.scale.load import Load, Pattern
 from bench.scale.model import Outcome, Place, simulate
 from bench.scale.transactions import COORDINATOR_COLUMNS, coordinator_rows
-from kafkabuf.spark.workers import batch_size
+from kafkabuf.spark.worker.workers import batch_size
 
 KIB, MIB = 1 << 10, 1 << 20
 MAX_MESSAGE_BYTES = 1 * MIB

@@ -1,8 +1,8 @@
 """What the guarantees of the Spark sink ask of the coordinators in a micro-batch, by the protocol's rules.
 
-`kafkabuf/spark/exactly_once.py` and `atomic.py` have the protocols, for transactions of version 2 (KIP-890). A
-transaction has the partitions that it writes, and the partition of `__consumer_offsets` with its marker. Its end writes
-a control record to each.
+`kafkabuf/spark/guarantees/exactly_once.py` and `atomic.py` have the protocols, for transactions of version 2 (KIP-890).
+A transaction has the partitions that it writes, and the partition of `__consumer_offsets` with its marker. Its end
+writes a control record to each.
 """
 
 from __future__ import annotations

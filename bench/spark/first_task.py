@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.place import MicroBatch, TaskAttempt
+from kafkabuf.spark.options.options import SinkOptions
 from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import StreamWriter
 
 RUNS = 10
@@ -36,7 +36,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 batches = pickle.load(sys.stdin.buffer)
 known, start = set(sys.modules), time.process_time()
 writer, attempt = pickle.load(sys.stdin.buffer)
-from kafkabuf.spark.place import TaskAttempt
+from kafkabuf.spark.worker.place import TaskAttempt
 TaskAttempt.current = staticmethod(lambda: attempt)
 first = writer.write(iter(batches))
 spent, loaded = time.process_time() - start, sorted(set(sys.modules) - known)

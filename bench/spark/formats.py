@@ -22,7 +22,7 @@ JSON, AVRO = "kafkabuf, valueFormat json", "kafkabuf, valueFormat avro"
 
 
 def _rows(amount: int) -> DataFrame:
-    from kafkabuf.cli.demo_spark import flights, read_flights
+    from kafkabuf.cli.demo.spark import flights, read_flights
 
     session, folder = spark()
     flown = read_flights(session, flights(folder))

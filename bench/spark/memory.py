@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from bench.spark.session import PARTITIONS as TASKS
 from bench.spark.session import rows_of
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.cli.demo_spark import session
+from kafkabuf.cli.demo.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

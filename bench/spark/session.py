@@ -29,7 +29,7 @@ JVM = Metric("jvm_us", "µs in the JVM", ".3f", more_is_better=False, ratio=Fals
 @cache
 def spark() -> tuple[SparkSession, Path]:
     """The Spark of this process, and a folder. Both end with the process: the cases of a group share them."""
-    from kafkabuf.cli.demo_spark import session
+    from kafkabuf.cli.demo.spark import session
     from rigs.jars import resolve_spark_avro_jars, resolve_spark_kafka_jars
 
     jars = ",".join([*resolve_spark_kafka_jars(), *resolve_spark_avro_jars()])

@@ -1,0 +1,1 @@
+"""The caller's thread: a call becomes records in a slab."""

@@ -8,10 +8,10 @@ from posix.unistd cimport usleep
 
 import numpy as np
 
-from kafkabuf._lock cimport enter_lock, leave_lock
+from kafkabuf.process._lock cimport enter_lock, leave_lock
 from kafkabuf._records cimport size_upper_bound
-from kafkabuf._sealed cimport seal
-from kafkabuf._view cimport items_of, length_of, view_of
+from kafkabuf.cpython._sealed cimport seal
+from kafkabuf.memory._view cimport items_of, length_of, view_of
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._accumulator cimport PartitionQueue, TopicQueues, uninitialized
 from kafkabuf.batches._batch cimport Batch, enter_bulk_append, leave_bulk_append, this_thread

@@ -3,10 +3,10 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from kafkabuf._wire cimport Field
-from kafkabuf.append._arrow cimport ArrowArray, ArrowSchema, Columns
+from kafkabuf.wire._wire cimport Field
+from kafkabuf.arrow._array cimport ArrowArray, ArrowSchema, Columns
 from kafkabuf.append._bulk cimport Stop, Walker
-from kafkabuf.formats._encoder cimport RowEncoder
+from kafkabuf.formats.rows._encoder cimport RowEncoder
 
 
 cdef class ArrowWalker(Walker):

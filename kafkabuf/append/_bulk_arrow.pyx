@@ -6,11 +6,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp
 
-from kafkabuf._held cimport MOST_HEADERS
+from kafkabuf.memory._held cimport MOST_HEADERS
 from kafkabuf._records cimport Record, attach_none
-from kafkabuf._sealed cimport seal
-from kafkabuf._wire cimport Field, field_size, kb_crc32_init
-from kafkabuf.append._arrow cimport (
+from kafkabuf.cpython._sealed cimport seal
+from kafkabuf.wire._wire cimport Field, field_size, kb_crc32_init
+from kafkabuf.arrow._array cimport (
     ABSENT, ArrowArray, ArrowSchema, Columns, bind_columns, bytes_at, check_table, int32_at, is_null, millis_at,
     offset_at,
 )
@@ -18,11 +18,11 @@ from kafkabuf.append._bulk cimport (
     BAD_HEADERS, BAD_KEY, BAD_PARTITION, BAD_TIMESTAMP, BAD_VALUE, ENCODED_LARGE, END, NEW_TOPIC, NO_MEMORY, RAISED,
     Stop, Walker, append_record, choose_partition, tell_error,
 )
-from kafkabuf.append._exported cimport visit_arrays
+from kafkabuf.arrow._exported cimport visit_arrays
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._accumulator cimport TopicQueues
-from kafkabuf.formats._arrow_schema cimport describe
-from kafkabuf.formats._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, RowEncoder, new_encoder
+from kafkabuf.arrow._schema cimport describe
+from kafkabuf.formats.rows._encoder cimport ENCODED_NULL, ENCODED_TOO_LARGE, RowEncoder, new_encoder
 
 from kafkabuf.errors import ConfigError, InvalidTopicError
 

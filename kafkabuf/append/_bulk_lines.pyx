@@ -6,8 +6,8 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memchr
 
 from kafkabuf._records cimport Record, attach_none
-from kafkabuf._sealed cimport seal
-from kafkabuf._wire cimport kb_crc32_init
+from kafkabuf.cpython._sealed cimport seal
+from kafkabuf.wire._wire cimport kb_crc32_init
 from kafkabuf.append._bulk cimport END, RAISED, Stop, Walker, append_record, choose_partition, tell_error
 from kafkabuf.append._producer cimport ProducerCore
 

@@ -6,10 +6,10 @@ from libc.stdint cimport int32_t, int64_t
 
 from collections.abc import Mapping, Set
 
-from kafkabuf._held cimport Held, hold_nothing, release_held
+from kafkabuf.memory._held cimport Held, hold_nothing, release_held
 from kafkabuf._records cimport Record, hold_record
-from kafkabuf._sealed cimport seal
-from kafkabuf._wire cimport kb_crc32_init
+from kafkabuf.cpython._sealed cimport seal
+from kafkabuf.wire._wire cimport kb_crc32_init
 from kafkabuf.append._bulk cimport (
     BAD_PARTITION, END, RAISED, Segment, Stop, Walker, append_record, choose_partition, tell_error,
 )

@@ -1,13 +1,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from kafkabuf._buffers import Headers
 from kafkabuf.batches._accumulator import AccumulatorCore
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import Clock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import KafkaError
 from kafkabuf.interceptors import Interceptors
+from kafkabuf.memory.buffers import Headers
 from kafkabuf.record_metadata import RecordMetadata
 
 FORKED: str

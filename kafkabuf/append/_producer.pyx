@@ -7,13 +7,13 @@ from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 
-from kafkabuf._arguments cimport apply8, arrange, by_cython, kb_quick, replace_way_in
-from kafkabuf._held cimport Held, hold_nothing, release_held
-from kafkabuf._lock cimport enter_lock, leave_lock
+from kafkabuf.cpython._arguments cimport apply8, arrange, by_cython, kb_quick, replace_way_in
+from kafkabuf.memory._held cimport Held, hold_nothing, release_held
+from kafkabuf.process._lock cimport enter_lock, leave_lock
 from kafkabuf._partition cimport KeyRule, partition_by_key
 from kafkabuf._records cimport LARGEST_BATCH, Record, append, has_room, hold_record, measure, size_upper_bound
-from kafkabuf._time cimport kb_time_ms, kb_time_ms_init
-from kafkabuf._wire cimport kb_crc32_init
+from kafkabuf.process._time cimport kb_time_ms, kb_time_ms_init
+from kafkabuf.wire._wire cimport kb_crc32_init
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues, uninitialized
 from kafkabuf.batches._batch cimport Batch, RecordFuture, new_future
 

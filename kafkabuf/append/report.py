@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkabuf.append._bulk import places_of
+from kafkabuf.append.offset_range import OffsetRange, merge_ranges
 from kafkabuf.errors import KafkaError, RecordTooLargeError, TimeoutError
-from kafkabuf.offset_range import OffsetRange, merge_ranges
 from kafkabuf.shown import also_unfinished
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from libc.stdint cimport int64_t, uint64_t
 
 from collections import OrderedDict, deque
 
-from kafkabuf._lock cimport enter_lock, leave_lock, resume, suspend
+from kafkabuf.process._lock cimport enter_lock, leave_lock, resume, suspend
 from kafkabuf._pool cimport SCRATCH, BufferPool
 from kafkabuf._records cimport LARGEST_BATCH, Record, has_room, measure, size_upper_bound
 from kafkabuf.batches._batch cimport PENDING, Batch, give_back_claims
 
 from kafkabuf.batches.codec import scratch_size
 from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
-from kafkabuf.threads import get_ident
+from kafkabuf.process.threads import get_ident
 
 
 cdef object uninitialized(object self):

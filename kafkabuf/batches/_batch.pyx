@@ -14,20 +14,20 @@ from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
-from kafkabuf._hints cimport put_hint, refuse_await
-from kafkabuf._lock cimport enter_lock, leave_lock
+from kafkabuf.cpython._hints cimport put_hint, refuse_await
+from kafkabuf.process._lock cimport enter_lock, leave_lock
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
-from kafkabuf._sealed cimport seal
+from kafkabuf.cpython._sealed cimport seal
 
 from kafkabuf.batches.codec import DoesNotFit
 from kafkabuf.batches.ending import ends_here
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
 from kafkabuf.hints import FUTURE, hints
-from kafkabuf.producer_log import producer_log
+from kafkabuf.process.producer_log import producer_log
 from kafkabuf.record_metadata import BatchOutcome, RecordMetadata
-from kafkabuf.threads import new_waiter
+from kafkabuf.process.threads import new_waiter
 
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject* type, Py_ssize_t items)

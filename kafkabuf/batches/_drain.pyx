@@ -4,7 +4,7 @@
 cimport cython
 from libc.math cimport INFINITY
 
-from kafkabuf._lock cimport enter_lock, leave_lock
+from kafkabuf.process._lock cimport enter_lock, leave_lock
 from kafkabuf._records cimport LARGEST_BATCH, PARTITION_OVERHEAD, finish
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport Batch

@@ -25,9 +25,9 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memmove
 
-from kafkabuf._lock cimport enter_lock, leave_lock
+from kafkabuf.process._lock cimport enter_lock, leave_lock
 from kafkabuf._records cimport RecordsBuilder, records_start, wrap_overhead
-from kafkabuf._wire cimport put_i64, put_varint, varint_size
+from kafkabuf.wire._wire cimport put_i64, put_varint, varint_size
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport PENDING, Batch, RecordFuture
 from kafkabuf.batches._sequences cimport sequence_after

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkabuf.producer_log import client_id_here, log_as, producer_log
-from kafkabuf.threads import Event, new_thread
+from kafkabuf.process.producer_log import client_id_here, log_as, producer_log
+from kafkabuf.process.threads import Event, new_thread
 
 log = producer_log("kafkabuf.producer")
 

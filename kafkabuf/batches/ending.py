@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kafkabuf.threads import get_ident
+from kafkabuf.process.threads import get_ident
 
 # (ident of a thread, id of the `incomplete` batches that the thread ends; the thread keeps these alive)
 _ending: set[tuple[int, int]] = set()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafkabuf.broker.arguments import require_text
 from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.configs.arguments import require_text
 from kafkabuf.broker.controls import Caller
 from kafkabuf.broker.guards.acls import (
     ANY_HOST,

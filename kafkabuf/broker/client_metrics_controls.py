@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkabuf._time import monotonic
-from kafkabuf.broker.arguments import require_int, require_timeout
+from kafkabuf.broker.configs.arguments import require_int, require_timeout
 from kafkabuf.broker.controls import Caller
 from kafkabuf.broker.telemetry.arrived import ClientMetrics, decoded
 from kafkabuf.errors import TimeoutError
+from kafkabuf.process._time import monotonic
 
 
 class ClientMetricsControls(Caller):

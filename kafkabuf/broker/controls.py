@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kafkabuf.broker.apis.dispatch import APIS
-from kafkabuf.broker.arguments import require_int, require_seconds, require_text, require_timeout
 from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.configs.arguments import require_int, require_seconds, require_text, require_timeout
 from kafkabuf.broker.guards.request_log import LoggedRequest, Match
 from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.errors import ConfigError

@@ -12,15 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kafkabuf._time import monotonic
 from kafkabuf.broker import apis, schemas
 from kafkabuf.broker.acl_controls import AclControls
-from kafkabuf.broker.arguments import require_int, require_text
 from kafkabuf.broker.client_metrics_controls import ClientMetricsControls
 from kafkabuf.broker.cluster.cluster import Cluster
-from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.cluster.creation import create_topic
 from kafkabuf.broker.cluster.upkeep import compact, tick
+from kafkabuf.broker.configs.arguments import require_int, require_text
+from kafkabuf.broker.configs.cluster_config import ClusterConfig
 from kafkabuf.broker.configs.given import Value, subscriptions_of, texts_of, with_values
 from kafkabuf.broker.controls import FaultControls, TrafficControls
 from kafkabuf.broker.groups.settings import GroupSettings
@@ -31,6 +30,7 @@ from kafkabuf.broker.node_controls import NodeControls
 from kafkabuf.broker.overview import OverviewControls
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import ClosedError, ConfigError, IllegalStateError, KafkaError
+from kafkabuf.process._time import monotonic
 
 T = TypeVar("T")
 

@@ -12,9 +12,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from kafkabuf._time import monotonic
-from kafkabuf.broker.arguments import require_int, require_text, require_timeout
 from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.configs.arguments import require_int, require_text, require_timeout
 from kafkabuf.broker.controls import Caller
 from kafkabuf.broker.log.decoding import ConsumerRecord, Decoder
 from kafkabuf.broker.messages import Messages, describe
@@ -22,6 +21,7 @@ from kafkabuf.broker.replica import arrivals
 from kafkabuf.broker.replica.arrivals import Bounds, Piece
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.errors import ClosedError, ConfigError, TimeoutError, UnknownTopicOrPartitionError
+from kafkabuf.process._time import monotonic
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 _COMMITTED: IsolationLevel = "read_committed"

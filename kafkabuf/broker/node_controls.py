@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkabuf.broker.arguments import require_seconds
+from kafkabuf.broker.configs.arguments import require_seconds
 from kafkabuf.broker.controls import Caller
 from kafkabuf.errors import ConfigError
 

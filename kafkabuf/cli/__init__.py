@@ -13,15 +13,15 @@ with needs("cli", "the command kafkabuf"):
     from kafkabuf.cli.output import SafeOutputGroup
 
 _COMMANDS = {
-    "broker": "kafkabuf.cli.broker",
+    "broker": "kafkabuf.cli.broker.command",
     "completion": "kafkabuf.cli.completion",
     "config": "kafkabuf.cli.config",
     "consume": "kafkabuf.cli.consume",
-    "demo": "kafkabuf.cli.demo",
-    "perf": "kafkabuf.cli.perf",
+    "demo": "kafkabuf.cli.demo.command",
+    "perf": "kafkabuf.cli.perf.command",
     "ping": "kafkabuf.cli.ping",
-    "produce": "kafkabuf.cli.produce",
-    "spark": "kafkabuf.cli.spark",
+    "produce": "kafkabuf.cli.produce.command",
+    "spark": "kafkabuf.cli.spark.command",
 }
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from kafkabuf._time import monotonic
 from kafkabuf.cli.connection import config_of, connection_options, errors_explained, require_topic, servers_of
 from kafkabuf.cli.output import safe_output
+from kafkabuf.process._time import monotonic
 
 if TYPE_CHECKING:
     from kafkabuf.broker.log.decoding import ConsumerRecord

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
-from kafkabuf._time import monotonic
+from kafkabuf.process._time import monotonic
 
 Each = TypeVar("Each")
 Show = Callable[[int, int], None]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf._time import monotonic
+from kafkabuf.admin.admin import Admin
 from kafkabuf.errors import (
     AuthenticationError,
     KafkaError,
@@ -29,11 +29,11 @@ from kafkabuf.errors import (
     host_port,
     printable,
 )
-from kafkabuf.metadata.admin import Admin
 from kafkabuf.network.resolve import Address, Lookup, resolve
-from kafkabuf.network.tls import client_context, explain, hung_up
+from kafkabuf.network.tls.context import client_context, explain, hung_up
+from kafkabuf.process._time import monotonic
+from kafkabuf.process.threads import Event
 from kafkabuf.protocol import messages
-from kafkabuf.threads import Event
 
 if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from kafkabuf.admin.admin import Admin
 from kafkabuf.broker.log.decoding import ConsumerRecord, Decoder
 from kafkabuf.errors import (
     KafkaError,
@@ -23,10 +24,9 @@ from kafkabuf.errors import (
     UnknownTopicOrPartitionError,
     error_for_code,
 )
-from kafkabuf.metadata.admin import Admin
-from kafkabuf.metadata.groups import TopicPartition
 from kafkabuf.network._request import Completion
 from kafkabuf.protocol import messages
+from kafkabuf.transactions.groups import TopicPartition
 
 if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig

@@ -10,7 +10,7 @@ from typing import Any
 from kafkabuf.config.kinds import dotted
 from kafkabuf.config.settings import ProducerSettings
 from kafkabuf.errors import ConfigError
-from kafkabuf.producer_log import log_as, producer_log
+from kafkabuf.process.producer_log import log_as, producer_log
 
 log = producer_log("kafkabuf.config")
 

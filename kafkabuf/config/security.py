@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kafkabuf.config import values
+from kafkabuf.config.java_names import CLIENT_HANDLERS, DEFAULT_RETRIEVER, IAM_LOGIN_HANDLER, LOGIN_HANDLERS, RETRIEVERS
 from kafkabuf.config.kinds import choice, flag, fraction, integer, long, path, secret, special, text, url, words
 from kafkabuf.config.secret import SecretStr
-from kafkabuf.java_names import CLIENT_HANDLERS, DEFAULT_RETRIEVER, IAM_LOGIN_HANDLER, LOGIN_HANDLERS, RETRIEVERS
 
 
 def _store_type(content: str) -> Any:

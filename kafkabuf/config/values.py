@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kafkabuf.config.java_names import unshaded
 from kafkabuf.config.kinds import split, whole
 from kafkabuf.errors import ConfigError
-from kafkabuf.java_names import unshaded
 from kafkabuf.shown import shown
 
 Serializer = Callable[[Any], bytes | bytearray | memoryview | None]

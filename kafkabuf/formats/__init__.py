@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from kafkabuf.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from kafkabuf.formats.avro import Avro as Avro
-    from kafkabuf.formats.json_format import Json as Json
-    from kafkabuf.formats.protobuf import Protobuf as Protobuf
-    from kafkabuf.formats.raw import Raw as Raw
+    from kafkabuf.formats.avro.format import Avro as Avro
+    from kafkabuf.formats.json.format import Json as Json
+    from kafkabuf.formats.protobuf.format import Protobuf as Protobuf
+    from kafkabuf.formats.rows.raw import Raw as Raw
 
 _HOMES = {
-    "Avro": "kafkabuf.formats.avro",
-    "Json": "kafkabuf.formats.json_format",
-    "Protobuf": "kafkabuf.formats.protobuf",
-    "Raw": "kafkabuf.formats.raw",
+    "Avro": "kafkabuf.formats.avro.format",
+    "Json": "kafkabuf.formats.json.format",
+    "Protobuf": "kafkabuf.formats.protobuf.format",
+    "Raw": "kafkabuf.formats.rows.raw",
 }
 __all__ = [*_HOMES]  # noqa: PLE0604
 

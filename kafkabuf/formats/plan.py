@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from kafkabuf.arrow.types import ArrowType, Column
 from kafkabuf.errors import ConfigError, SerializationError, TimeoutError
-from kafkabuf.formats.arrow_types import ArrowType, Column
-from kafkabuf.formats.format import Format, ResolvedFormat, Source
-from kafkabuf.formats.raw import Raw
+from kafkabuf.formats.rows.format import Format, ResolvedFormat, Source
+from kafkabuf.formats.rows.raw import Raw
 
 if TYPE_CHECKING:
     from kafkabuf.formats.registry import SchemaRegistry

@@ -21,7 +21,7 @@ from kafkabuf.errors import (
     host_port,
 )
 from kafkabuf.metadata.snapshot import Cluster, Node, PartitionInfo, TopicInfo, topic_info
-from kafkabuf.threads import RLock, Waiter, new_waiter
+from kafkabuf.process.threads import RLock, Waiter, new_waiter
 
 __all__ = ["Cluster", "Metadata", "MetadataConfig", "Node", "PartitionInfo", "TopicInfo"]
 

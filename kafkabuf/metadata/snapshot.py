@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from kafkabuf.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError, error_for_code
-from kafkabuf.producer_log import producer_log
+from kafkabuf.process.producer_log import producer_log
 
 log = producer_log("kafkabuf.network")
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../_platform.h"
+#include "../process/_platform.h"
 
 enum { KB_READABLE = 1, KB_WRITABLE = 2, KB_BROKEN = 4 };
 

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """What the network client does for every request and response. client.py holds the rest."""
 
-from kafkabuf._metrics cimport ProducerStats
+from kafkabuf.network._metrics cimport ProducerStats
 from kafkabuf.network._io cimport Connection, Poller
 from kafkabuf.network._node cimport NodeCore
 from kafkabuf.network._request cimport InFlight, Request

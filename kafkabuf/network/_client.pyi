@@ -1,10 +1,10 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from kafkabuf._metrics import ProducerStats
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
 from kafkabuf.network._io import Poller
+from kafkabuf.network._metrics import ProducerStats
 from kafkabuf.network._request import Completion, InFlight, Request
 from kafkabuf.network.authenticator import Authenticator
 from kafkabuf.network.connection_state import NodeConnection

@@ -4,7 +4,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.math cimport INFINITY
 
-from kafkabuf._time cimport kb_monotonic
+from kafkabuf.process._time cimport kb_monotonic
 from kafkabuf.network._io cimport Connection, Poller
 from kafkabuf.network._node cimport NodeCore
 from kafkabuf.network._request cimport Completion, InFlight, Request, new_completion, throttle_ms_of

@@ -17,7 +17,7 @@ from libc.string cimport memmove, memset
 from posix.uio cimport iovec
 from posix.unistd cimport close, getpid
 
-from kafkabuf._lock cimport HAS_GIL
+from kafkabuf.process._lock cimport HAS_GIL
 from kafkabuf.errors import ClosedError, ConfigError, NetworkError
 
 from kafkabuf.network._backend cimport KB_BROKEN, KB_READABLE, KB_WRITABLE, kb_backend, kb_backend_at, kb_event

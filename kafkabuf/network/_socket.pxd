@@ -23,7 +23,7 @@ cdef extern from "<sys/socket.h>" nogil:
     int shutdown(int fd, int how)
     int getsockopt(int fd, int level, int name, void* value, socklen_t* length)
 
-cdef extern from "_platform.h" nogil:
+cdef extern from "process/_platform.h" nogil:
     cdef enum:
         KB_SEND_FLAGS
     void kb_no_sigpipe(int fd) noexcept

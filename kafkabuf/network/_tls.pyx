@@ -21,7 +21,7 @@ from kafkabuf.network._socket cimport (
 )
 from kafkabuf.protocol._frame cimport Frame
 
-from kafkabuf.network import tls as explanations
+from kafkabuf.network.tls import context as explanations
 
 cdef enum:
     RECORD = 16384              # the most bytes that one TLS record holds

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "../_platform.h"
+#include "../process/_platform.h"
 
 #if KB_LINUX
 #include <linux/futex.h>

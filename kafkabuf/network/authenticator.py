@@ -25,11 +25,11 @@ from kafkabuf.errors import (
 from kafkabuf.network._io import Connection
 from kafkabuf.network._request import Completion
 from kafkabuf.network.connection_state import NodeConnection, State
-from kafkabuf.producer_log import producer_log
+from kafkabuf.process.producer_log import producer_log
 from kafkabuf.protocol import messages
 
 if TYPE_CHECKING:
-    from kafkabuf.network.sasl import Exchange, Mechanism, Step
+    from kafkabuf.network.sasl.mechanisms import Exchange, Mechanism, Step
 
 log = producer_log("kafkabuf.network")
 

@@ -28,22 +28,23 @@ from kafkabuf.network._io import Connection, Poller
 from kafkabuf.network._request import Completion, InFlight, Request, decoded
 from kafkabuf.network.advice import advised, own_lack
 from kafkabuf.network.authenticator import Authenticator
-from kafkabuf.network.background import BackgroundCall
 from kafkabuf.network.connection_state import NEVER, NodeConnection, Place, State
 from kafkabuf.network.failure_log import FailureLog
 from kafkabuf.network.handshake import Handshake
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
 from kafkabuf.network.resolve import Address, Connector, Lookup, Resolver
-from kafkabuf.producer_log import producer_log
+from kafkabuf.process.background import BackgroundCall
+from kafkabuf.process.producer_log import producer_log
 from kafkabuf.protocol import messages
 from kafkabuf.protocol._frame import Frame
 
 if TYPE_CHECKING:
     import ssl
 
-    from kafkabuf.network import sasl, tls
     from kafkabuf.network._tls import TlsConnection
+    from kafkabuf.network.sasl import mechanisms as sasl
     from kafkabuf.network.telemetry import Telemetry
+    from kafkabuf.network.tls import context as tls
 
     class NetworkConfig(tls.TlsConfig, sasl.SaslConfig, Protocol):
         """The settings that the network needs; times in milliseconds, sizes in bytes."""
@@ -125,7 +126,7 @@ class NetworkClient(ClientCore):
         self._secured = _secured_by(config, ssl_context, clock) if over_tls else None
         self._authenticator: Authenticator | None = None
         if config.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
-            from kafkabuf.network import sasl
+            from kafkabuf.network.sasl import mechanisms as sasl
 
             self._authenticator = Authenticator(sasl.mechanism(config, clock, random), self, clock, random)
         hosts = resolve.bootstrap_hosts(config.bootstrap_servers, config.client_dns_lookup, resolver)

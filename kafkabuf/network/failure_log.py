@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkabuf.producer_log import producer_log
+from kafkabuf.process.producer_log import producer_log
 
 log = producer_log("kafkabuf.network")
 

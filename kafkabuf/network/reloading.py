@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError, printable
-from kafkabuf.network import tls
 from kafkabuf.network._tls import TlsConnection
-from kafkabuf.producer_log import producer_log
+from kafkabuf.network.tls import context as tls
+from kafkabuf.process.producer_log import producer_log
 
 if TYPE_CHECKING:
     import ssl

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, host_port, printable
-from kafkabuf.network.background import tell
-from kafkabuf.producer_log import producer_log
-from kafkabuf.threads import new_thread
+from kafkabuf.process.background import tell
+from kafkabuf.process.producer_log import producer_log
+from kafkabuf.process.threads import new_thread
 
 log = producer_log("kafkabuf.network")
 

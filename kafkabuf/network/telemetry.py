@@ -23,11 +23,11 @@ from kafkabuf.errors import (
 )
 from kafkabuf.network import otlp
 from kafkabuf.network._request import Completion
-from kafkabuf.network.background import BackgroundCall
 from kafkabuf.network.connection_state import NodeConnection, State
-from kafkabuf.producer_log import producer_log
+from kafkabuf.process.background import BackgroundCall
+from kafkabuf.process.producer_log import producer_log
+from kafkabuf.process.threads import Event
 from kafkabuf.protocol import messages
-from kafkabuf.threads import Event
 
 log = producer_log("kafkabuf.network")
 

@@ -29,7 +29,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
-from kafkabuf._wire cimport get_i16, get_i32, get_i64, put_bytes, put_i16, put_i32, put_i8, put_uvarint
+from kafkabuf.wire._wire cimport get_i16, get_i32, get_i64, put_bytes, put_i16, put_i32, put_i8, put_uvarint
 from kafkabuf.batches._batch cimport Batch
 from kafkabuf.protocol._frame cimport Frame
 

@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int64_t
 
-from kafkabuf._metrics cimport ProducerStats
+from kafkabuf.network._metrics cimport ProducerStats
 from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport Batch
 from kafkabuf.batches._drain cimport DrainCore, OpenShare

@@ -1,12 +1,12 @@
 from collections import deque
 
-from kafkabuf._metrics import ProducerStats
 from kafkabuf.batches._batch import Batch
 from kafkabuf.batches._drain import DrainCore
 from kafkabuf.batches._sequences import SequenceCore
 from kafkabuf.clock import Clock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.metadata.metadata import Metadata
+from kafkabuf.network._metrics import ProducerStats
 from kafkabuf.network._request import Completion
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.protocol._frame import Frame

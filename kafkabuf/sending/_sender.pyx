@@ -9,9 +9,9 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
-from kafkabuf._metrics cimport ProducerStats, TopicStats
-from kafkabuf._sealed cimport seal
-from kafkabuf._time cimport kb_monotonic
+from kafkabuf.network._metrics cimport ProducerStats, TopicStats
+from kafkabuf.cpython._sealed cimport seal
+from kafkabuf.process._time cimport kb_monotonic
 from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport PENDING, Batch
 from kafkabuf.batches._drain cimport DrainCore, Ready, Room
@@ -25,7 +25,7 @@ from kafkabuf.clock import SystemClock
 from kafkabuf.errors import (
     AuthenticationError, CorruptMessageError, NetworkError, UnsupportedVersionError, error_for_code, shown,
 )
-from kafkabuf.producer_log import producer_log
+from kafkabuf.process.producer_log import producer_log
 from kafkabuf.sending._produce import PRODUCE, VERSIONS_BY_MAGIC
 
 # Seconds. Metadata forgets topics that were not used for minutes, so a report each second is often enough.

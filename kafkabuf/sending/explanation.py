@@ -8,7 +8,7 @@ from kafkabuf.batches._batch import Batch
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.errors import KafkaError
 from kafkabuf.metadata.metadata import Metadata
-from kafkabuf.producer_log import producer_log
+from kafkabuf.process.producer_log import producer_log
 
 log = producer_log("kafkabuf.producer")
 

@@ -14,13 +14,13 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-from kafkabuf._time import monotonic
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.batches.ending import ending
-from kafkabuf.log_handover import never_wait
-from kafkabuf.producer_log import log_as, producer_log
+from kafkabuf.process._time import monotonic
+from kafkabuf.process.log_handover import never_wait
+from kafkabuf.process.producer_log import log_as, producer_log
+from kafkabuf.process.threads import Event, get_ident, new_thread
 from kafkabuf.sending.sender import Sender
-from kafkabuf.threads import Event, get_ident, new_thread
 
 log = producer_log("kafkabuf.producer")
 

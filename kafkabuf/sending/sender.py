@@ -37,12 +37,12 @@ from kafkabuf.errors import (
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.metadata.snapshot import Cluster, Node
 from kafkabuf.network.client import NetworkClient
-from kafkabuf.producer_log import producer_log
+from kafkabuf.process.producer_log import producer_log
+from kafkabuf.process.threads import new_waiter, sleep
 from kafkabuf.sending._produce import VERSIONS_BY_MAGIC, PartitionResponse, ProduceResponse
 from kafkabuf.sending._sender import SenderCore
 from kafkabuf.sending.explanation import Explanation
 from kafkabuf.sending.unseen_failures import Failures
-from kafkabuf.threads import new_waiter, sleep
 from kafkabuf.transactions.idempotence import ProducerIdSource, ProducerState
 from kafkabuf.transactions.states import State
 

@@ -7,7 +7,7 @@ The user sees a failure by asking a future or a report of the batch for its erro
 from __future__ import annotations
 
 from kafkabuf.batches._batch import Batch
-from kafkabuf.producer_log import producer_log
+from kafkabuf.process.producer_log import producer_log
 
 log = producer_log("kafkabuf.producer")
 

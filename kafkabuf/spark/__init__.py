@@ -13,16 +13,16 @@ from kafkabuf import extras
 from kafkabuf.errors import ConfigError
 
 with extras.needs("spark", "kafkabuf.spark"):
-    from kafkabuf.spark.kept_report import last_report
-    from kafkabuf.spark.listener import ReportListener
-    from kafkabuf.spark.options import Guarantee
-    from kafkabuf.spark.report import TaskReport, WriteReport
+    from kafkabuf.spark.options.options import Guarantee
+    from kafkabuf.spark.reports.kept_report import last_report
+    from kafkabuf.spark.reports.listener import ReportListener
+    from kafkabuf.spark.reports.report import TaskReport, WriteReport
     from kafkabuf.spark.source import KafkabufDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from kafkabuf.spark.verification import Verification
+    from kafkabuf.spark.reports.verification import Verification
 
 DefaultSource = KafkabufDataSource
 
@@ -56,14 +56,14 @@ def register(spark: SparkSession) -> None:
 
 def partition_for(key: Column, partitions: int) -> Column:
     """The Kafka partition of a key, as an int column: see alignment.py."""
-    from kafkabuf.spark import alignment
+    from kafkabuf.spark.rows import alignment
 
     return alignment.partition_for(key, partitions)
 
 
 def align(frame: DataFrame, partitions: int, options: Mapping[str, str] | None = None) -> DataFrame:
     """The rows, shuffled so that one task writes each Kafka partition: see alignment.py."""
-    from kafkabuf.spark import alignment
+    from kafkabuf.spark.rows import alignment
 
     return alignment.align(frame, partitions, options)
 
@@ -74,14 +74,14 @@ def schema_for(frame: DataFrame, options: Mapping[str, str], field: Literal["key
     The given schema, or the schema that is derived from the columns. Asks no Schema Registry, which may know a newer
     one. Raises ConfigError for wrong options and without a format, SerializationError for columns that do not fit.
     """
-    from kafkabuf.spark import format_options
+    from kafkabuf.spark.options import format_options
 
     return format_options.schema_for(frame.schema, options, field)
 
 
 def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.0) -> Verification:
     """Read the rows of a write back and compare them with its report: see verification.py."""
-    from kafkabuf.spark import verification
+    from kafkabuf.spark.reports import verification
 
     return verification.verify(report, options, timeout)
 
@@ -100,7 +100,7 @@ def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
         )
 
     def write(frame: DataFrame, batch_id: int) -> None:
-        from kafkabuf.spark import alignment
+        from kafkabuf.spark.rows import alignment
 
         if guarantee is not None and guarantee.forbids_second_attempts and alignment.speculates(frame):
             raise ConfigError(f"{alignment.SPECULATION}: set it to false")

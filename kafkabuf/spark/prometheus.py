@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from kafkabuf.spark.listener import QueryTotals, ReportListener
+from kafkabuf.spark.reports.listener import QueryTotals, ReportListener
 
 _PREFIX = "kafkabuf_spark_"
 _BY_TOPIC = {

@@ -20,17 +20,17 @@ from kafkabuf.errors import (
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
-from kafkabuf.spark import heap, worker_socket
-from kafkabuf.spark.options import Guarantee, SinkOptions, max_block_seconds
-from kafkabuf.spark.record_formats import RecordFormats
-from kafkabuf.spark.report import TaskReport
-from kafkabuf.spark.schema import aligned_by, aligned_partitions, as_record, sink_columns
+from kafkabuf.spark.options.options import Guarantee, SinkOptions, max_block_seconds
+from kafkabuf.spark.options.record_formats import RecordFormats
+from kafkabuf.spark.reports.report import TaskReport
+from kafkabuf.spark.rows.schema import aligned_by, aligned_partitions, as_record, sink_columns
+from kafkabuf.spark.worker import heap, worker_socket
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kafkabuf.spark.delivery import Delivery
+    from kafkabuf.spark.guarantees.delivery import Delivery
 
 logger = logging.getLogger("kafkabuf.spark")
 # What a producer or driver is told once another has the transactional id, or once the coordinator has aborted. Those of
@@ -83,15 +83,15 @@ class ArrowSink:
         # Imported late: two of the three load the extensions, and Spark's discovery must not load them.
         match self.options.guarantee:
             case Guarantee.AT_LEAST_ONCE:
-                from kafkabuf.spark.at_least_once import AtLeastOnce
+                from kafkabuf.spark.guarantees.at_least_once import AtLeastOnce
 
                 return AtLeastOnce(self.options, self.columns)
             case Guarantee.EXACTLY_ONCE:
-                from kafkabuf.spark.exactly_once import ExactlyOnce
+                from kafkabuf.spark.guarantees.exactly_once import ExactlyOnce
 
                 return ExactlyOnce(self.options, self.columns)
             case Guarantee.ATOMIC:
-                from kafkabuf.spark.atomic import Atomic
+                from kafkabuf.spark.guarantees.atomic import Atomic
 
                 return Atomic(self.options, self.columns)
 
@@ -112,7 +112,7 @@ class ArrowSink:
         if self.formats is None:
             return (as_record(batch, timestamp_column) for batch in batches)
         # Imported late: it loads an extension.
-        from kafkabuf.spark import encoded_rows
+        from kafkabuf.spark.rows import encoded_rows
 
         return encoded_rows.encoded(batches, self.formats, timestamp_column)
 
@@ -120,8 +120,9 @@ class ArrowSink:
         if self.options.aligned is None:
             return batches
         # Imported late: it loads an extension.
-        from kafkabuf.spark import aligned_rows, preflight
-        from kafkabuf.spark.place import TaskAttempt
+        from kafkabuf.spark.guarantees import preflight
+        from kafkabuf.spark.rows import aligned_rows
+        from kafkabuf.spark.worker.place import TaskAttempt
 
         preflight.check_in_task(self.options)
         return aligned_rows.with_partition(batches, self.options.aligned, TaskAttempt.current().partition)

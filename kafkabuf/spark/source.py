@@ -10,9 +10,9 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSource
 from pyspark.sql.types import StructType
 
 from kafkabuf.errors import ConfigError
-from kafkabuf.spark import option_names
-from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.schema import ignored_timestamp, left_out
+from kafkabuf.spark.options import option_names
+from kafkabuf.spark.options.options import SinkOptions
+from kafkabuf.spark.rows.schema import ignored_timestamp, left_out
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
 

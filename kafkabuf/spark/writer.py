@@ -16,9 +16,9 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from kafkabuf.errors import KafkaError
-from kafkabuf.spark import kept_report
-from kafkabuf.spark.options import LogReport
-from kafkabuf.spark.report import TaskReport, WriteReport, task_reports
+from kafkabuf.spark.options.options import LogReport
+from kafkabuf.spark.reports import kept_report
+from kafkabuf.spark.reports.report import TaskReport, WriteReport, task_reports
 from kafkabuf.spark.sink import ArrowSink
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Idempotence and transactions: producer ids, epochs, sequences, states and requests."""

@@ -36,7 +36,7 @@ from kafkabuf.errors import (
     error_for_code,
 )
 from kafkabuf.network._request import Completion
-from kafkabuf.producer_log import producer_log
+from kafkabuf.process.producer_log import producer_log
 from kafkabuf.protocol import messages
 
 if TYPE_CHECKING:

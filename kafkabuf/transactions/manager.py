@@ -33,11 +33,11 @@ from kafkabuf.errors import (
     UnknownProducerIdError,
     UnsupportedVersionError,
 )
-from kafkabuf.metadata.groups import Coordinator, GroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkabuf.network._request import Completion
-from kafkabuf.producer_log import producer_log
-from kafkabuf.threads import RLock
+from kafkabuf.process.producer_log import producer_log
+from kafkabuf.process.threads import RLock
 from kafkabuf.transactions.advice import TransactionConfig, circumstances, explained
+from kafkabuf.transactions.groups import Coordinator, GroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkabuf.transactions.idempotence import TransactionalState
 from kafkabuf.transactions.operations import Operations
 from kafkabuf.transactions.queue import Client, RequestQueue

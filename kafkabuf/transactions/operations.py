@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import IllegalStateError, KafkaError, TimeoutError
-from kafkabuf.threads import RLock
+from kafkabuf.process.threads import RLock
 from kafkabuf.transactions.result import Result
 from kafkabuf.transactions.states import State
 

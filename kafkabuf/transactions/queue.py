@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError, UnsupportedVersionError
-from kafkabuf.metadata.groups import Coordinator
 from kafkabuf.network._request import Completion
 from kafkabuf.protocol import messages
+from kafkabuf.transactions.groups import Coordinator
 from kafkabuf.transactions.requests import (
     AddOffsets,
     AddPartitions,

@@ -30,8 +30,8 @@ from kafkabuf.errors import (
     UnknownProducerIdError,
     error_for_code,
 )
-from kafkabuf.metadata.groups import Coordinator, GroupMetadata, OffsetAndMetadata, TopicPartition, by_topic
 from kafkabuf.protocol import messages
+from kafkabuf.transactions.groups import Coordinator, GroupMetadata, OffsetAndMetadata, TopicPartition, by_topic
 from kafkabuf.transactions.idempotence import TransactionalState
 from kafkabuf.transactions.result import Result
 

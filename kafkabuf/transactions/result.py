@@ -6,7 +6,7 @@ from collections import deque
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
-from kafkabuf.threads import RLock, Waiter, new_waiter
+from kafkabuf.process.threads import RLock, Waiter, new_waiter
 from kafkabuf.transactions.states import State
 
 

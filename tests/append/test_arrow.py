@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkabuf.append.offset_range import OffsetRange
 from kafkabuf.errors import (
     BufferExhaustedError,
     InvalidPartitionsError,
@@ -22,7 +23,6 @@ from kafkabuf.errors import (
     RecordTooLargeError,
     TimeoutError,
 )
-from kafkabuf.offset_range import OffsetRange
 from kafkabuf.partitioner import partition_for_key
 from rigs.producer import SLAB, TOPIC, Rig, assert_whole
 from tests.append.arrow_support import HEADERS, as_bytes, stored, turning

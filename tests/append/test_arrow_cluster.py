@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from kafkabuf.append.offset_range import OffsetRange
 from kafkabuf.append.report import BulkReport
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import KafkaError
-from kafkabuf.offset_range import OffsetRange
 from kafkabuf.producer import KafkaProducer
 from rigs.producer import PATIENCE, assert_whole
-from tests.ground.pool_support import in_thread
+from tests.memory.pool_support import in_thread
 
 PARTITIONS = 3
 Log = dict[int, list[tuple[bytes | None, bytes | None, int]]]

@@ -25,7 +25,7 @@ from kafkabuf.producer import KafkaProducer
 from kafkabuf.record_metadata import RecordMetadata
 from rigs.fake_client import Record, read_records
 from rigs.producer import PATIENCE, assert_whole
-from tests.ground.pool_support import in_thread
+from tests.memory.pool_support import in_thread
 
 PRODUCE = 0
 

@@ -7,7 +7,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from kafkabuf.batches._batch import RecordFuture
 from rigs.fake_client import Answer, Sent, encode_answer
 from rigs.producer import Rig
-from tests.ground.record_support import SampleRecord
+from tests.wire.record_support import SampleRecord
 
 TOO_LARGE = 10
 

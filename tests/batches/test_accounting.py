@@ -14,7 +14,7 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.errors import BufferExhaustedError, NetworkError
 from rigs.producer import PATIENCE, SLAB, TOPIC, Rig, assert_whole
 from tests.effort import effort
-from tests.ground.pool_support import in_thread
+from tests.memory.pool_support import in_thread
 
 PARTITIONS = 3
 # Success, and: corrupt, unknown partition, no leader here, timed out, batch too large, invalid record.

@@ -16,7 +16,7 @@ from kafkabuf.batches._drain import Ready, Room
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import BufferExhaustedError, ClosedError, NetworkError, RecordTooLargeError, TimeoutError
 from rigs.producer import PATIENCE, SLAB, TOPIC, Rig, assert_whole
-from tests.ground.pool_support import in_thread, until
+from tests.memory.pool_support import in_thread, until
 
 
 def ready(rig: Rig) -> Ready:

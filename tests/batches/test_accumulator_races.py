@@ -12,7 +12,7 @@ from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ClosedError
 from rigs.producer import PATIENCE, HookClock, Rig, assert_whole, collecting_everywhere
-from tests.ground.pool_support import in_thread
+from tests.memory.pool_support import in_thread
 
 
 def test_no_batch_is_opened_while_the_producer_closes() -> None:

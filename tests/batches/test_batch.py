@@ -18,7 +18,7 @@ from kafkabuf.batches._batch import Batch, RecordFuture
 from kafkabuf.errors import KafkaError, NetworkError, TimeoutError
 from kafkabuf.record_metadata import RecordMetadata
 from rigs.producer import PATIENCE, SLAB, TOPIC, Rig, assert_whole, collecting_everywhere
-from tests.ground.pool_support import in_thread
+from tests.memory.pool_support import in_thread
 
 GONE = NetworkError("gone")
 

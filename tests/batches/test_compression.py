@@ -19,7 +19,7 @@ from kafkabuf.batches.compression import codec
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import ConfigError
 from rigs.real_kafka import RealKafka
-from tests.ground.pool_support import assert_all_free
+from tests.memory.pool_support import assert_all_free
 from tests.real.consumers import dumped, read_with_confluent, read_with_kafka_python
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")

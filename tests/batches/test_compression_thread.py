@@ -20,7 +20,7 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ConfigError, KafkaError
 from rigs.producer import PATIENCE, SLAB, Rig, assert_whole, quick_rig
 from tests.batches.split_support import Topic
-from tests.ground.pool_support import assert_all_free, in_thread, until
+from tests.memory.pool_support import assert_all_free, in_thread, until
 from tests.real.consumers import read_with_confluent
 
 LEFT_TO_SENDER = 4  # as in _drain.pyx

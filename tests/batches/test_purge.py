@@ -10,7 +10,7 @@ from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import AbortableTransactionError, ClosedError, PurgedError
 from kafkabuf.protocol.messages import PRODUCE
-from tests.ground.pool_support import assert_all_free
+from tests.memory.pool_support import assert_all_free
 
 
 @pytest.fixture(scope="module")

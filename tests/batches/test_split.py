@@ -20,8 +20,8 @@ from kafkabuf.errors import RecordTooLargeError, TimeoutError
 from rigs.producer import PATIENCE, SLAB, TOPIC, assert_whole, collecting_everywhere, only_request, quick_rig
 from tests.batches.split_support import TOO_LARGE, Topic, offset_of, refuse
 from tests.effort import effort
-from tests.ground.pool_support import in_thread, until
-from tests.ground.record_support import records
+from tests.memory.pool_support import in_thread, until
+from tests.wire.record_support import records
 
 REQUEST_TIMED_OUT = 7
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

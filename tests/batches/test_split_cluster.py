@@ -14,7 +14,7 @@ from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import RecordTooLargeError
 from rigs.real_kafka import RealKafka
-from tests.ground.pool_support import assert_all_free
+from tests.memory.pool_support import assert_all_free
 from tests.real.consumers import read_with_confluent
 
 PATIENCE = 30.0

@@ -15,7 +15,7 @@ from kafkabuf.errors import ClosedError, KafkaError, NetworkError, RecordTooLarg
 from rigs.fake_client import Sent
 from rigs.producer import PATIENCE, SLAB, Rig, assert_whole, only_request, quick_rig
 from tests.batches.split_support import TOO_LARGE, Topic, offset_of, refuse
-from tests.ground.pool_support import in_thread, until
+from tests.memory.pool_support import in_thread, until
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])

@@ -25,12 +25,13 @@ from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.controls import Stats
 from kafkabuf.broker.overview import GroupNumbers, TopicNumbers
-from kafkabuf.cli import broker_status, main
-from kafkabuf.cli.broker import stop_signals
-from kafkabuf.cli.broker_status import Status, describe
-from kafkabuf.cli.broker_tables import Overview, overview_below
+from kafkabuf.cli import main
+from kafkabuf.cli.broker import status as broker_status
+from kafkabuf.cli.broker.command import stop_signals
+from kafkabuf.cli.broker.status import Status, describe
+from kafkabuf.cli.broker.tables import Overview, overview_below
 from kafkabuf.errors import RecordTooLargeError, SaslAuthenticationError, TopicAuthorizationError
-from tests.network.certificates import Authority
+from tests.network.tls.certificates import Authority
 
 
 @contextmanager

@@ -36,9 +36,15 @@ from tests.broker.message_support import (
     raw,
 )
 from tests.broker.raw_client import NOW, RawClient, batch
-from tests.broker.test_transactional_clients import COMMITTED, EACH, TRANSACTIONS, with_aiokafka, with_confluent
-from tests.broker.test_transactional_clients import PARTITIONS as TRANSACTIONAL_PARTITIONS
-from tests.broker.test_transactional_clients import with_kafka_python as transactions_with_kafka_python
+from tests.broker.transactions.test_transactional_clients import (
+    COMMITTED,
+    EACH,
+    TRANSACTIONS,
+    with_aiokafka,
+    with_confluent,
+)
+from tests.broker.transactions.test_transactional_clients import PARTITIONS as TRANSACTIONAL_PARTITIONS
+from tests.broker.transactions.test_transactional_clients import with_kafka_python as transactions_with_kafka_python
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkabuf.compat import _errors
-from kafkabuf.compat._errors import peer_module
+from kafkabuf.compat.shared import errors as _errors
+from kafkabuf.compat.shared.errors import peer_module
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kafkabuf.broker.log.compression import GZIP, ZSTD
+from kafkabuf.broker.records.compression import GZIP, ZSTD
 from kafkabuf.protocol import messages
 from kafkabuf.protocol.schema import FIXED
 from tests.broker.raw_client import NOW, batch

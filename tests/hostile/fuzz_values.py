@@ -11,7 +11,7 @@ from functools import cache
 
 import cramjam
 
-from kafkabuf.broker.log.compression import GZIP, LZ4, SNAPPY, ZSTD, compress
+from kafkabuf.broker.records.compression import GZIP, LZ4, SNAPPY, ZSTD, compress
 from tests.broker.raw_client import NOW, batch, sized, varint
 
 MIB = 1 << 20

@@ -27,8 +27,8 @@ from typing import Any
 
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.broker.cluster.cluster import Cluster
-from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.internal.topics import INTERNAL_TOPICS
+from kafkabuf.broker.nodes.node import Node
 from kafkabuf.broker.waiting.slices import Slices
 from kafkabuf.clock import ManualClock, SystemClock
 from kafkabuf.errors import KafkaError, KafkaStorageError

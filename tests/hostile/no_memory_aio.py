@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from kafkabuf import KafkaProducer
-from kafkabuf._aio_futures import BatchEnds
 from kafkabuf.aio import AIOKafkaProducer
-from kafkabuf.aio_threads import Threads
+from kafkabuf.aio._futures import BatchEnds
+from kafkabuf.aio.threads import Threads
 from kafkabuf.compat.aiokafka import AIOKafkaProducer as PeersProducer
 from kafkabuf.errors import KafkaError
 from tests.hostile import no_memory

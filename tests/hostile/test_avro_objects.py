@@ -13,7 +13,7 @@ import pytest
 
 from kafkabuf.errors import ClosedError, ConfigError, SerializationError
 from kafkabuf.formats import Avro
-from kafkabuf.formats._avro_objects import ObjectEncoder
+from kafkabuf.formats.avro._objects import ObjectEncoder
 from kafkabuf.testing import MockProducer
 
 LINE: Any = {"type": "record", "name": "L", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]}

@@ -22,7 +22,7 @@ import pytest
 
 from kafkabuf.broker import apis
 from kafkabuf.broker.apis.dispatch import APIS
-from kafkabuf.broker.log.manager import LogManager
+from kafkabuf.broker.log.upkeep.manager import LogManager
 from kafkabuf.errors import KafkaStorageError
 from kafkabuf.protocol import messages
 from tests.hostile import fuzz_cases, fuzz_progress, fuzz_runs, fuzz_target, fuzz_wire, fuzz_worlds

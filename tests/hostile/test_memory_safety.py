@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 from kafkabuf import KafkaProducer
-from kafkabuf._metrics import ProducerStats
 from kafkabuf._pool import BufferPool
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import Batch
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.batches.codec import Codec
 from kafkabuf.errors import BufferExhaustedError, KafkaError, SerializationError
+from kafkabuf.network._metrics import ProducerStats
 from kafkabuf.record_metadata import BatchOutcome
 from rigs.arrow_abi import ArrowSchema, _get_pointer
 from rigs.producer import SLAB, TOPIC, Appender, Rig, assert_whole, collecting_everywhere

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kafkabuf._aio_futures import AIORecordFuture
 from kafkabuf.aio import AIOKafkaProducer
+from kafkabuf.aio._futures import AIORecordFuture
 from kafkabuf.append._bulk import Segment
 from kafkabuf.append.report import BulkReport
 from kafkabuf.batches._batch import Batch, RecordFuture

@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from kafkabuf import KafkaProducer, log_handover
-from kafkabuf._aio_futures import BatchEnds
+from kafkabuf import KafkaProducer
 from kafkabuf.aio import AIOKafkaProducer
-from kafkabuf.aio_threads import Threads
+from kafkabuf.aio._futures import BatchEnds
+from kafkabuf.aio.threads import Threads
 from kafkabuf.batches.compression_thread import CompressionThread
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import KafkaError, NetworkError
-from kafkabuf.network.background import BackgroundCall, CallsInTurn, tell
 from kafkabuf.network.resolve import Lookup
-from kafkabuf.producer_log import producer_log
+from kafkabuf.process import log_handover
+from kafkabuf.process.background import BackgroundCall, CallsInTurn, tell
+from kafkabuf.process.producer_log import producer_log
 from kafkabuf.testing import MockProducer
 
 PATIENCE = 60.0
@@ -141,7 +142,7 @@ def test_calls_in_turn_go_on_behind_a_thread_that_found_no_memory(monkeypatch: p
 
     calls, ended = CallsInTurn("calls"), threading.Event()
     with monkeypatch.context() as patched:
-        patched.setattr("kafkabuf.network.background.new_thread", lambda run, name: Failing())
+        patched.setattr("kafkabuf.process.background.new_thread", lambda run, name: Failing())
         failed = calls.start(lambda: 1, lambda: None)
         with pytest.raises(KafkaError, match="MemoryError"):
             failed.result()
@@ -237,10 +238,10 @@ def test_thread_for_a_loop_makes_each_call_that_it_takes_and_no_other(monkeypatc
     made: list[str] = []
     threads = Threads(1, "calls", idle_time=0)
     with monkeypatch.context() as patched:
-        patched.setattr("kafkabuf.aio_threads.new_thread", lambda run, name: Failing())
+        patched.setattr("kafkabuf.aio.threads.new_thread", lambda run, name: Failing())
         with pytest.raises(MemoryError):
             threads.start(lambda: made.append("refused"))
-        patched.setattr("kafkabuf.aio_threads.new_thread", lambda run, name: Late(run))
+        patched.setattr("kafkabuf.aio.threads.new_thread", lambda run, name: Late(run))
         threads.start(lambda: made.append("taken"))
     assert made == ["taken"]
     assert threads.count == 0

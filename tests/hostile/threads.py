@@ -2,8 +2,9 @@
 
 The threads send in every way that there is, wait, flush and read metrics at the same time. At the end each record has
 one offset, each callback has run once, and the pool has all its memory. Any interpreter can run this. Only an
-interpreter without a GIL gives every lock of the producer (kafkabuf/_lock.h) something to do: build the extensions with
-it, and set PYTHON_GIL=0, because kafkabuf turns the GIL on again otherwise (DESIGN.md, "Free-threaded Python").
+interpreter without a GIL gives every lock of the producer (kafkabuf/process/_lock.h) something to do: build the
+extensions with it, and set PYTHON_GIL=0, because kafkabuf turns the GIL on again otherwise (DESIGN.md, "Free-threaded
+Python").
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 from bench.rss import Growth
 from kafkabuf import MemoryRecordsBuilder
 from kafkabuf._pool import BufferPool
-from tests.ground.pool_support import assert_all_free
+from tests.memory.pool_support import assert_all_free
 
 TIMESTAMP, KEY, VALUE = 1_700_000_000_000, b"k" * 16, b"v" * 100
 

@@ -20,13 +20,13 @@ from bench.scale.load import Load, Pattern
 from bench.scale.model import Outcome, Place, simulate
 from bench.scale.real import Counts, cluster, run
 from kafkabuf import KafkaProducer
+from kafkabuf.admin.transactions import TransactionAdmin
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.config.model import ProducerConfig
-from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.protocol import messages
 from kafkabuf.sharing import assign, pause, resume
-from kafkabuf.spark.marker import Marker, read_marker
-from kafkabuf.spark.place import MicroBatch
+from kafkabuf.spark.reports.marker import Marker, read_marker
+from kafkabuf.spark.worker.place import MicroBatch
 
 COSTS = Costs(
     call_s=5e-6, nap_s=1e-5, memory_wait_s=1e-5, record_s=5e-8, key_s=1e-8, batch_s=2e-6, request_s=2e-5, turn_s=3e-5,

@@ -17,7 +17,12 @@ def test_package_keeps_to_the_layers() -> None:
 
 def _tree(root: Path, files: dict[str, str]) -> list[str]:
     """The faults in a package of these files and of those that every tree has."""
-    for name, text in {"kafkabuf/__init__.py": "", "kafkabuf/errors.py": "", "kafkabuf/_wire.pxd": "", **files}.items():
+    for name, text in {
+        "kafkabuf/__init__.py": "",
+        "kafkabuf/errors.py": "",
+        "kafkabuf/wire/_wire.pxd": "",
+        **files,
+    }.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -41,8 +46,12 @@ def _tree(root: Path, files: dict[str, str]) -> list[str]:
         ),
         ("kafkabuf/network/client.py", "from kafkabuf import __version__", "upward, from kafkabuf"),
         ("kafkabuf/_pool.pyx", "from kafkabuf.append._producer cimport P", "upward, from kafkabuf.append._producer"),
-        ("kafkabuf/_wire.pxd", "from kafkabuf cimport (\n    _pool,  # why\n)", "upward, from kafkabuf._pool"),
-        ("kafkabuf/_wire.pxd", "'''doc'''\ncimport kafkabuf._pool as pool", "_wire.pxd:2: kafkabuf._wire imports"),
+        ("kafkabuf/wire/_wire.pxd", "from kafkabuf cimport (\n    _pool,  # why\n)", "upward, from kafkabuf._pool"),
+        (
+            "kafkabuf/wire/_wire.pxd",
+            "'''doc'''\ncimport kafkabuf._pool as pool",
+            "_wire.pxd:2: kafkabuf.wire._wire imports",
+        ),
         ("kafkabuf/_pool.pyi", "from kafkabuf.producer import KafkaProducer", "upward, from kafkabuf.producer"),
         ("kafkabuf/_pool.pyx", "cimport numpy as cnp", "cimports numpy"),
         ("kafkabuf/novelty.py", "", "kafkabuf.novelty is in no layer"),
@@ -68,15 +77,15 @@ def test_import_against_the_layers_is_reported(tmp_path: Path, path: str, text: 
         ("kafkabuf/sending/sender.py", "from kafkabuf.batches.accumulator import RecordAccumulator"),
         (
             "kafkabuf/_pool.pyx",
-            '"""\nimport kafkabuf.sending.sender\n"""\nimport numpy as np\nfrom kafkabuf._wire cimport put',
+            '"""\nimport kafkabuf.sending.sender\n"""\nimport numpy as np\nfrom kafkabuf.wire._wire cimport put',
         ),
         ("kafkabuf/spark/sink.py", "from kafkabuf import KafkaProducer"),
         ("kafkabuf/broker/log/log.py", "import asyncio\nfrom kafkabuf.errors import KafkaError\nfrom . import batch"),
-        ("kafkabuf/cli/demo.py", "from kafkabuf.broker import EmbeddedCluster"),
+        ("kafkabuf/cli/demo/command.py", "from kafkabuf.broker import EmbeddedCluster"),
     ],
 )
 def test_import_along_the_layers_is_accepted(tmp_path: Path, path: str, text: str) -> None:
-    assert _tree(tmp_path, {path: text, "kafkabuf/broker/log/batch.py": ""}) == []
+    assert _tree(tmp_path, {path: text, "kafkabuf/broker/records/batch.py": ""}) == []
 
 
 def test_broker_that_reaches_the_encoder_is_reported(tmp_path: Path) -> None:
@@ -119,10 +128,21 @@ def test_circle_of_annotations_is_refused(tmp_path: Path) -> None:
 def test_circle_that_a_stub_file_closes_is_refused(tmp_path: Path) -> None:
     files = {
         "kafkabuf/_pool.pyx": "",
-        "kafkabuf/_pool.pyi": "from kafkabuf._held import Held",
-        "kafkabuf/_held.pyx": "from kafkabuf._pool cimport BufferPool",
+        "kafkabuf/_pool.pyi": "from kafkabuf.memory._held import Held",
+        "kafkabuf/memory/_held.pyx": "from kafkabuf._pool cimport BufferPool",
     }
-    assert any(fault.startswith("modules import each other: kafkabuf._held -> ") for fault in _tree(tmp_path, files))
+    assert any(fault.startswith("modules import each other: kafkabuf._pool -> ") for fault in _tree(tmp_path, files))
+
+
+def test_circle_of_folders_is_refused_at_any_depth(tmp_path: Path) -> None:
+    files = {
+        "kafkabuf/network/client.py": "import kafkabuf.network.tls.context",
+        "kafkabuf/network/tls/context.py": "import kafkabuf.network.resolve",
+        "kafkabuf/network/resolve.py": "",
+    }
+    assert _tree(tmp_path, files) == [
+        "folders import each other: kafkabuf.network -> kafkabuf.network.tls -> kafkabuf.network"
+    ]
 
 
 def test_each_circle_is_named_once(tmp_path: Path) -> None:
@@ -148,8 +168,8 @@ def test_extension_loaded_by_spark_discovery_is_reported(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("path", ["bench/ground/pool.py", "rigs/producer.py", "kafkabuf/errors.py"])
 def test_only_tests_import_tests(tmp_path: Path, path: str) -> None:
-    faults = _tree(tmp_path, {path: "def f():\n    from tests.ground.pool_support import assert_all_free"})
-    assert any(fault.startswith(f"{path}:2: imports tests.ground.pool_support; move") for fault in faults), faults
+    faults = _tree(tmp_path, {path: "def f():\n    from tests.memory.pool_support import assert_all_free"})
+    assert any(fault.startswith(f"{path}:2: imports tests.memory.pool_support; move") for fault in faults), faults
 
 
 def _discovery(root: Path, face: str) -> list[str]:

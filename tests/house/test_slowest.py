@@ -10,9 +10,9 @@ from tools.slowest import slowest
 ROOT = Path(__file__).parents[2]
 
 REPORT = """<testsuites><testsuite>
-<testcase classname="tests.broker.test_log" name="test_append[1]" time="1.5"/>
-<testcase classname="tests.broker.test_log" name="test_append[2]" time="2.5"/>
-<testcase classname="tests.broker.test_log" name="test_read" time="{read}"/>
+<testcase classname="tests.broker.log.test_log" name="test_append[1]" time="1.5"/>
+<testcase classname="tests.broker.log.test_log" name="test_append[2]" time="2.5"/>
+<testcase classname="tests.broker.log.test_log" name="test_read" time="{read}"/>
 </testsuite></testsuites>"""
 
 
@@ -20,7 +20,7 @@ def test_parameters_and_reports_are_added_up_and_the_slowest_test_is_first(tmp_p
     reports = [tmp_path / "kafka.xml", tmp_path / "python.xml"]
     for report, seconds in zip(reports, (0.5, 1.0), strict=True):
         report.write_text(REPORT.format(read=seconds))
-    append, read = "tests/broker/test_log.py::test_append", "tests/broker/test_log.py::test_read"
+    append, read = "tests/broker/log/test_log.py::test_append", "tests/broker/log/test_log.py::test_read"
     assert slowest(reports, 5) == [(append, 8.0, 4), (read, 1.5, 2)]
     assert slowest(reports, 1) == [(append, 8.0, 4)]
 

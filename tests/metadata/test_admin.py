@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafkabuf import KafkaProducer
+from kafkabuf.admin.admin import Admin
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import KafkaError
-from kafkabuf.metadata.admin import Admin
 from kafkabuf.protocol import messages
 from tests.network.support import ALL_VERSIONS, FakeBroker, Received, cluster_of
 

@@ -15,8 +15,8 @@ from typing import Any
 from kafkabuf.errors import KafkaError
 from kafkabuf.network.resolve import Address
 from kafkabuf.protocol import messages
-from tests.network.certificates import Identity
 from tests.network.support import ALL_VERSIONS, FakeBroker, Received, Rig, cluster_of, rig
+from tests.network.tls.certificates import Identity
 
 SASL_VERSIONS = {**ALL_VERSIONS, messages.SASL_HANDSHAKE: (0, 1), messages.SASL_AUTHENTICATE: (0, 2)}
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from kafkabuf._metrics import ProducerStats
 from kafkabuf.clock import ManualClock, SystemClock
 from kafkabuf.errors import ClosedError, ConfigError, NetworkError, UnsupportedVersionError
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network._io import Poller
+from kafkabuf.network._metrics import ProducerStats
 from kafkabuf.network.client import NetworkClient, Request
 from kafkabuf.network.resolve import bootstrap_hosts
 from kafkabuf.protocol import messages

@@ -9,10 +9,11 @@ import pytest
 
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaError, NetworkError
-from kafkabuf.network import background, bounds
+from kafkabuf.network import bounds
 from kafkabuf.network.authenticator import Authenticator, Dialogue
+from kafkabuf.process import background
+from kafkabuf.process.threads import Event
 from kafkabuf.protocol import messages
-from kafkabuf.threads import Event
 from tests.network.support import Received, Rig, brokers, cluster_of, one_broker, produce, rig
 
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from kafkabuf._metrics import ProducerStats
 from kafkabuf.errors import NetworkError
+from kafkabuf.network._metrics import ProducerStats
 from kafkabuf.network.resolve import Address
 from kafkabuf.protocol import messages
 from tests.network.support import PATIENCE, FakeBroker, Rig, brokers, cluster_of, one_broker, produce, rig

@@ -22,14 +22,13 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.errors import NetworkError, TopicAuthorizationError, error_for_code, printable
 from kafkabuf.network import bounds, failure_log
 from kafkabuf.network._request import decoded
-from kafkabuf.network.background import BackgroundCall
 from kafkabuf.network.connection_state import State
 from kafkabuf.network.failure_log import FailureLog
 from kafkabuf.network.resolve import Resolver, resolve
+from kafkabuf.process.background import BackgroundCall
 from kafkabuf.protocol import messages
 from kafkabuf.sending._produce import build_request
 from rigs.producer import Rig as ProducerRig
-from tests.network.certificates import Authority
 from tests.network.security_support import SecureBroker, plain, secured, server_context
 from tests.network.support import (
     PATIENCE,
@@ -43,6 +42,7 @@ from tests.network.support import (
     topic_of,
 )
 from tests.network.test_reconnect import closed_port
+from tests.network.tls.certificates import Authority
 
 ENDLESS = (100_000_000 - 1).to_bytes(4, "big")
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from kafkabuf.clock import SystemClock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.network import sasl
+from kafkabuf.network.sasl import mechanisms as sasl
 
 
 class Checked:

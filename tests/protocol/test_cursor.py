@@ -1,4 +1,4 @@
-"""The reading position of the hand-written codecs (protocol/_cursor.pyx), on frames that lie."""
+"""The reading position of the hand-written codecs (broker/wire/_cursor.pyx), on frames that lie."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkabuf.protocol._cursor import MALFORMED, Cursor
+from kafkabuf.broker.wire._cursor import MALFORMED, Cursor
 from kafkabuf.protocol.schema import MOST_ITEMS, read_uvarint, skip_tags
 
 READS = ("int8", "int16", "int32", "int64", "uuid", "count", "string", "nullable_string", "nullable_bytes", "tags")

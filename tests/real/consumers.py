@@ -11,7 +11,7 @@ import kafka
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, TopicPartition
 
 from rigs.real_kafka import RealKafka
-from tests.ground.record_support import SampleRecord
+from tests.wire.record_support import SampleRecord
 
 PATIENCE = 30.0  # seconds without a record after which a reader gives up
 

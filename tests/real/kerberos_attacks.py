@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import NetworkError, SaslAuthenticationError
-from kafkabuf.network import kerberos
+from kafkabuf.network.sasl import kerberos
 from rigs.kdc import REALM, Kdc
 from tests.network.security_support import SecureBroker, ServerExchange, failure, secured
 from tests.network.support import config_for

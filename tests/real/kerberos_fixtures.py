@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rigs.kdc import Kdc
-from tests.network.certificates import Authority
+from tests.network.tls.certificates import Authority
 from tests.real.kerberos_support import KerberosKafka, World
 
 

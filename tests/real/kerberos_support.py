@@ -8,7 +8,7 @@ from typing import Any
 from kafkabuf import KafkaProducer
 from rigs.kdc import REALM, Kdc
 from rigs.real_kafka import KAFKA_4, TEST_JVM, RealKafka, free_ports
-from tests.network.certificates import Authority, Identity
+from tests.network.tls.certificates import Authority, Identity
 from tests.real.consumers import read_with_confluent
 
 # ROTATED: a listener whose principal gets a new key that the node's keytab lacks. SESSION: it ends sessions soon.

@@ -32,17 +32,17 @@ from confluent_kafka.admin import (
 )
 
 from kafkabuf import KafkaProducer
+from kafkabuf.admin.transactions import TransactionAdmin
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.cli import main
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import KafkaError
-from kafkabuf.metadata.admin_transactions import TransactionAdmin
-from kafkabuf.metadata.groups import OffsetAndMetadata
-from kafkabuf.spark import scratch, workers
-from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.place import MicroBatch, TaskAttempt
+from kafkabuf.spark.options.options import SinkOptions
 from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.worker import scratch, workers
+from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
+from kafkabuf.transactions.groups import OffsetAndMetadata
 from rigs.jars import java, resolve_kafka, resolve_kafka_tools
 from rigs.real_kafka import KAFKA_4, TEST_JVM, TOOL_JVM, RealKafka, free_ports, logging
 

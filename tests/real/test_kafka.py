@@ -23,9 +23,9 @@ from kafkabuf.errors import (
     UnsupportedVersionError,
 )
 from rigs.real_kafka import KAFKA_4, TEST_JVM, RealKafka
-from tests.ground.pool_support import assert_all_free
-from tests.ground.record_support import SampleRecord
+from tests.memory.pool_support import assert_all_free
 from tests.real.consumers import READERS, read_with_confluent, read_with_kafka_python
+from tests.wire.record_support import SampleRecord
 
 PATIENCE = 30.0
 MakeProducer = Callable[..., KafkaProducer]

@@ -18,12 +18,12 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet, RSAKey
 
 from kafkabuf import KafkaProducer
+from kafkabuf.config.java_names import JWT_BEARER_RETRIEVER
 from kafkabuf.errors import SaslAuthenticationError
-from kafkabuf.java_names import JWT_BEARER_RETRIEVER
 from rigs.real_kafka import KAFKA_4, RealKafka, free_ports
-from tests.network.certificates import Authority
+from tests.network.sasl.token_server import Answer, Endpoint, TunnelProxy
 from tests.network.security_support import server_context
-from tests.network.token_server import Answer, Endpoint, TunnelProxy
+from tests.network.tls.certificates import Authority
 from tests.real.consumers import read_with_confluent
 
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"

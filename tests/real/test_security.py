@@ -21,8 +21,8 @@ from kafkabuf.errors import AuthenticationError, SaslAuthenticationError, SslAut
 from rigs.jars import java, resolve_kafka, resolve_kafka_tools
 from rigs.real_kafka import KAFKA_4, TOOL_JVM, RealKafka, free_ports
 from rigs.real_kafka import logging as logging_at
-from tests.broker.sasl_script import plain_dialogues, token_dialogues
-from tests.network.certificates import Authority, Identity
+from tests.broker.front.sasl_script import plain_dialogues, token_dialogues
+from tests.network.tls.certificates import Authority, Identity
 from tests.real.consumers import read_with_confluent
 
 SECRET = 'sentinel, with = and "'

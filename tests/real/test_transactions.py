@@ -18,9 +18,9 @@ from kafkabuf.errors import (
     ProducerFencedError,
     TransactionAbortedError,
 )
-from kafkabuf.metadata.groups import GroupMetadata, OffsetAndMetadata
+from kafkabuf.transactions.groups import GroupMetadata, OffsetAndMetadata
 from rigs.real_kafka import KAFKA_4, RealKafka
-from tests.ground.pool_support import assert_all_free
+from tests.memory.pool_support import assert_all_free
 from tests.real.consumers import read_with_confluent, read_with_kafka_python
 
 PATIENCE = 30.0

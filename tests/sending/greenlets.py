@@ -41,11 +41,12 @@ else:
             greenlet.wait()
 
 
-from kafkabuf import KafkaProducer, threads  # noqa: E402
+from kafkabuf import KafkaProducer  # noqa: E402
+from kafkabuf.admin.admin import Admin  # noqa: E402
 from kafkabuf.config import ProducerConfig  # noqa: E402
 from kafkabuf.errors import KafkaError, TimeoutError  # noqa: E402
-from kafkabuf.metadata.admin import Admin  # noqa: E402
-from kafkabuf.producer_log import client_id_here, log_as  # noqa: E402
+from kafkabuf.process import threads  # noqa: E402
+from kafkabuf.process.producer_log import client_id_here, log_as  # noqa: E402
 from kafkabuf.record_metadata import RecordMetadata  # noqa: E402
 
 ticks = 0

@@ -28,7 +28,8 @@ else:
 
 import pyarrow as pa  # noqa: E402
 
-from kafkabuf import KafkaProducer, threads  # noqa: E402
+from kafkabuf import KafkaProducer  # noqa: E402
+from kafkabuf.process import threads  # noqa: E402
 
 arguments = json.loads(text)
 ticks = 0

@@ -31,7 +31,7 @@ from kafkabuf.errors import (
 )
 from kafkabuf.protocol.messages import INIT_PRODUCER_ID
 from rigs.producer import PATIENCE
-from tests.network.certificates import Authority
+from tests.network.tls.certificates import Authority
 
 SECRET = "sentinel-password"
 COORDINATOR_LOAD_IN_PROGRESS, CLUSTER_AUTHORIZATION_FAILED = 14, 31

@@ -18,7 +18,7 @@ from kafkabuf.errors import ClosedError
 from kafkabuf.errors import TimeoutError as KafkaTimeoutError
 from kafkabuf.network._io import BACKENDS
 from kafkabuf.network.client import NetworkClient
-from tests.ground.pool_support import in_thread, until
+from tests.memory.pool_support import in_thread, until
 
 TOPIC = "alone"
 PRODUCE = 0

@@ -14,7 +14,7 @@ import pytest
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import ClosedError, KafkaError, NotLeaderOrFollowerError
-from kafkabuf.producer_log import ProducerLog, producer_log
+from kafkabuf.process.producer_log import ProducerLog, producer_log
 from kafkabuf.sending import lifetime, sender
 from rigs.producer import PATIENCE, assert_whole, only_request, quick_rig
 

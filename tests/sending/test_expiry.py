@@ -15,7 +15,7 @@ from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ClosedError, NetworkError, TimeoutError
 from rigs.producer import PATIENCE, SLAB, Rig, assert_whole, only_request, quick_rig
-from tests.ground.pool_support import in_thread, until
+from tests.memory.pool_support import in_thread, until
 
 REQUEST_TIMED_OUT = 7
 

@@ -72,7 +72,7 @@ with frozen("2012-01-14"):
 KEPT_REPORTS = """
 import pathlib, tempfile
 with frozen("2012-01-14"):
-    from kafkabuf.spark import kept_report
+    from kafkabuf.spark.reports import kept_report
     folder = pathlib.Path(tempfile.mkdtemp())
     for _ in range(3):
         kept_report._add(folder, "query", 1, "{}")

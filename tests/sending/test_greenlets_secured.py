@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster, Security
-from tests.formats.registry_support import FakeRegistry, running
-from tests.network.certificates import Authority
+from tests.formats.registry.registry_support import FakeRegistry, running
+from tests.network.sasl.token_server import Endpoint
 from tests.network.security_support import server_context
-from tests.network.token_server import Endpoint
+from tests.network.tls.certificates import Authority
 
 PATIENCE = 120.0
 PROGRAM = Path(__file__).parent / "greenlets_secured.py"

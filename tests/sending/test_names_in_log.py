@@ -15,7 +15,7 @@ from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import KafkaError
 from kafkabuf.interceptors import ProducerRecord
-from kafkabuf.producer_log import client_id_here, log_as, producer_log
+from kafkabuf.process.producer_log import client_id_here, log_as, producer_log
 from rigs.producer import PATIENCE, Rig
 
 DEAD = "127.0.0.1:1"

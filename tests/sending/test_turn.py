@@ -13,8 +13,8 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.errors import AuthenticationError, KafkaError, PurgedError, TimeoutError
 from rigs.producer import PATIENCE, TOPIC, HookClock, Rig, assert_whole, quick_rig
 from tests.append.test_arrow_races import rows_of
-from tests.ground.pool_support import in_thread
 from tests.instructions import Instructions
+from tests.memory.pool_support import in_thread
 from tests.sending.test_expiry import run_sender
 
 NOT_LEADER = 6

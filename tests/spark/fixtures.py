@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from kafkabuf.cli.demo_spark import session
+    from kafkabuf.cli.demo.spark import session
 
     with session("local[2]", tmp_path_factory.mktemp("spark")) as spark:
         yield spark

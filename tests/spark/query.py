@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.spark import scratch, workers
-from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.place import MicroBatch, TaskAttempt
-from kafkabuf.spark.report import TaskReport
+from kafkabuf.spark.options.options import SinkOptions
+from kafkabuf.spark.reports.report import TaskReport
 from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.worker import scratch, workers
+from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import StreamWriter
 from tests.spark.job import PARTITIONS, committed
 

@@ -30,9 +30,10 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from kafkabuf import KafkaProducer
-from kafkabuf.spark import preflight, scratch, workers
-from kafkabuf.spark.place import MicroBatch, TaskAttempt
+from kafkabuf.spark.guarantees import preflight
 from kafkabuf.spark.source import KafkabufDataSource
+from kafkabuf.spark.worker import scratch, workers
+from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 
 PATIENCE = 60.0  # seconds
 # The calls of a producer in which a process may die, or after which it may.

@@ -13,10 +13,10 @@ from pyspark.sql import types as T
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import ConfigError, KafkaError
 from kafkabuf.partitioner import partition_for_key
-from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.place import TaskAttempt
-from kafkabuf.spark.schema import ALIGNED, aligned_partitions
+from kafkabuf.spark.options.options import SinkOptions
+from kafkabuf.spark.rows.schema import ALIGNED, aligned_partitions
 from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.worker.place import TaskAttempt
 from kafkabuf.spark.writer import BatchWriter
 from tests.spark.job import PARTITIONS, placed
 

@@ -20,7 +20,7 @@ import pytest
 
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.partitioner import partition_for_key
-from tests.network.certificates import Authority, Identity
+from tests.network.tls.certificates import Authority, Identity
 from tests.spark.driver import KEYS, ROWS
 from tests.spark.job import PARTITIONS, committed
 from tests.spark.places import Place

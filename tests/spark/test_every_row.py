@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType, TimestampType
 
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.broker.log.validator import RefusedRecordsError
+from kafkabuf.broker.records.validator import RefusedRecordsError
 from kafkabuf.protocol.messages import INCREMENTAL_ALTER_CONFIGS, LIST_OFFSETS
 from tests.broker.raw_client import RawClient
 from tests.effort import effort

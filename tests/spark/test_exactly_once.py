@@ -18,20 +18,22 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from kafkabuf import KafkaProducer
+from kafkabuf.admin.admin import Admin
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ConfigError, IllegalStateError, KafkaError, RecordTooLargeError
-from kafkabuf.metadata.admin import Admin
-from kafkabuf.metadata.groups import OffsetAndMetadata
 from kafkabuf.protocol import messages
 from kafkabuf.sharing import begin_shared, join, leave
-from kafkabuf.spark import WriteReport, atomic, verify, workers
-from kafkabuf.spark.marker import Marker, read_marker, transactional_id_for
-from kafkabuf.spark.options import Guarantee, OnRowError, SinkOptions
-from kafkabuf.spark.place import MicroBatch, TaskAttempt
-from kafkabuf.spark.report import TaskReport
+from kafkabuf.spark import WriteReport, verify
+from kafkabuf.spark.guarantees import atomic
+from kafkabuf.spark.options.options import Guarantee, OnRowError, SinkOptions
+from kafkabuf.spark.reports.marker import Marker, read_marker, transactional_id_for
+from kafkabuf.spark.reports.report import TaskReport
 from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.worker import workers
+from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import BatchWriter
+from kafkabuf.transactions.groups import OffsetAndMetadata
 from tests.spark.job import PARTITIONS
 from tests.spark.query import COLUMNS, Query, all_values, batch_of, committed_values, options, values_of
 

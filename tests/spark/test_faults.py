@@ -21,11 +21,12 @@ import pytest
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import ClosedError, KafkaError, RecordTooLargeError, TimeoutError
-from kafkabuf.spark import WriteReport, verify, workers
-from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.place import MicroBatch, TaskAttempt
-from kafkabuf.spark.report import TaskReport
+from kafkabuf.spark import WriteReport, verify
+from kafkabuf.spark.options.options import SinkOptions
+from kafkabuf.spark.reports.report import TaskReport
 from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.worker import workers
+from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import StreamWriter
 
 GUARANTEES = ["at_least_once", "exactly_once", "atomic"]

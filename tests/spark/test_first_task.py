@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from bench.spark.first_task import first_task
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.config import ProducerConfig
-from kafkabuf.spark.options import SinkOptions
+from kafkabuf.spark.options.options import SinkOptions
 from kafkabuf.spark.sink import ArrowSink
 
 NEEDLESS = {"asyncio", "email", "http", "hypothesis", "importlib.metadata", "kio", "pandas", "rich", "ssl"}
@@ -29,7 +29,7 @@ def test_first_task_loads_only_what_it_needs(guarantee: str, format: str) -> Non
         _, loaded = first_task(ArrowSink.of(SinkOptions.parse(options | {"sinkid": "s"}), schema))
     assert "kafkabuf.producer" in loaded
     assert NEEDLESS & set(loaded) == set()
-    assert ("kafkabuf.formats._avro" in loaded) == (format != "raw")
+    assert ("kafkabuf.formats.avro._columns" in loaded) == (format != "raw")
 
 
 def test_options_hide_secrets_and_bring_them_to_the_task() -> None:

@@ -29,14 +29,16 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import ConfigError, IllegalStateError, KafkaError, SerializationError
 from kafkabuf.partitioner import partition_for_key
 from kafkabuf.shown import json_object
-from kafkabuf.spark import KafkabufDataSource, WriteReport, format_options, verify, workers
-from kafkabuf.spark.format_options import arrow_schema, key_rule
-from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.place import MicroBatch, TaskAttempt
-from kafkabuf.spark.report import TaskReport
-from kafkabuf.spark.schema import ALIGNED, ALIGNED_BY
+from kafkabuf.spark import KafkabufDataSource, WriteReport, verify
+from kafkabuf.spark.options import format_options
+from kafkabuf.spark.options.format_options import arrow_schema, key_rule
+from kafkabuf.spark.options.options import SinkOptions
+from kafkabuf.spark.reports.report import TaskReport
+from kafkabuf.spark.rows.schema import ALIGNED, ALIGNED_BY
+from kafkabuf.spark.worker import workers
+from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import NotBegunError, StreamWriter
-from tests.formats.registry_support import FakeRegistry, running
+from tests.formats.registry.registry_support import FakeRegistry, running
 from tests.spark.job import PARTITIONS
 
 GUARANTEES = ["at_least_once", "exactly_once", "atomic"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkabuf.spark import heap
+from kafkabuf.spark.worker import heap
 
 
 @pytest.fixture

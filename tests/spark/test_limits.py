@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kafkabuf.admin.admin import Admin
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError, RetriableError
-from kafkabuf.metadata.admin import Admin
 from kafkabuf.protocol.messages import DESCRIBE_CONFIGS
-from kafkabuf.spark.limits import CLOCKS_DIFFER_MS, TopicLimits, read
-from kafkabuf.spark.options import SinkOptions
+from kafkabuf.spark.options.options import SinkOptions
+from kafkabuf.spark.worker.limits import CLOCKS_DIFFER_MS, TopicLimits, read
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000

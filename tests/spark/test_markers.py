@@ -14,17 +14,18 @@ import pytest
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafkabuf import KafkaProducer
+from kafkabuf.admin.transactions import TransactionAdmin
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import IllegalStateError, KafkaError, TimeoutError
-from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.sharing import join
-from kafkabuf.spark import handover, workers
-from kafkabuf.spark.exactly_once import ExactlyOnce
-from kafkabuf.spark.marker import transactional_id_for, write_group_for
-from kafkabuf.spark.place import TaskAttempt
-from kafkabuf.spark.report import TaskReport
+from kafkabuf.spark.guarantees import handover
+from kafkabuf.spark.guarantees.exactly_once import ExactlyOnce
+from kafkabuf.spark.reports.marker import transactional_id_for, write_group_for
+from kafkabuf.spark.reports.report import TaskReport
 from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.worker import workers
+from kafkabuf.spark.worker.place import TaskAttempt
 from kafkabuf.spark.writer import BatchWriter, NotBegunError
 from tests.spark.job import PARTITIONS
 from tests.spark.query import COLUMNS, Query, all_values, batch_of, committed_values, options, values_of

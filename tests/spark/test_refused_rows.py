@@ -18,12 +18,14 @@ from confluent_kafka import Consumer, TopicPartition
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import InvalidRecordError, InvalidTimestampError, KafkaError, RecordTooLargeError
 from kafkabuf.protocol.messages import PRODUCE
-from kafkabuf.spark import WriteReport, atomic, suspects, task, verify
-from kafkabuf.spark.limits import TopicLimits
-from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.place import MicroBatch, TaskAttempt
-from kafkabuf.spark.report import TaskReport
+from kafkabuf.spark import WriteReport, verify
+from kafkabuf.spark.guarantees import atomic
+from kafkabuf.spark.options.options import SinkOptions
+from kafkabuf.spark.reports.report import TaskReport
+from kafkabuf.spark.rows import suspects, task
 from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.worker.limits import TopicLimits
+from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from tests.spark.job import PARTITIONS, committed
 
 GUARANTEES = ["at_least_once", "exactly_once", "atomic"]

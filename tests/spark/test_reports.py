@@ -13,21 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kafkabuf.offset_range import OffsetRange
-from kafkabuf.spark import (
-    ReportListener,
-    TaskReport,
-    WriteReport,
-    foreach_batch,
-    kept_report,
-    last_report,
-    scratch,
-    writer,
-)
-from kafkabuf.spark.listener import KEPT_ENDED_QUERIES
-from kafkabuf.spark.options import LogReport
-from kafkabuf.spark.place import MicroBatch
+from kafkabuf.append.offset_range import OffsetRange
+from kafkabuf.spark import ReportListener, TaskReport, WriteReport, foreach_batch, last_report, writer
+from kafkabuf.spark.options.options import LogReport
 from kafkabuf.spark.prometheus import ReportCollector
+from kafkabuf.spark.reports import kept_report
+from kafkabuf.spark.reports.listener import KEPT_ENDED_QUERIES
+from kafkabuf.spark.worker import scratch
+from kafkabuf.spark.worker.place import MicroBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

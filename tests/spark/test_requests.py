@@ -12,8 +12,8 @@ import pytest
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.protocol import messages
-from kafkabuf.spark import workers
 from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.worker import workers
 from tests.spark.query import COLUMNS, Query, options
 
 TASKS = 8

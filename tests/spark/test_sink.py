@@ -22,15 +22,17 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from kafkabuf.append.offset_range import OffsetRange
 from kafkabuf.append.report import FailedRows
 from kafkabuf.errors import ConfigError, KafkaError, RecordTooLargeError
-from kafkabuf.offset_range import OffsetRange
-from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, task, workers
-from kafkabuf.spark.limits import TopicLimits
-from kafkabuf.spark.option_names import Settings
-from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.schema import sink_columns
+from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register
+from kafkabuf.spark.options.option_names import Settings
+from kafkabuf.spark.options.options import SinkOptions
+from kafkabuf.spark.rows import task
+from kafkabuf.spark.rows.schema import sink_columns
 from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.worker import workers
+from kafkabuf.spark.worker.limits import TopicLimits
 from kafkabuf.spark.writer import BatchWriter
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from kafkabuf import KafkaProducer
 from rigs.jars import resolve_spark_kafka_jars
-from tests.ground.pool_support import assert_all_free
-from tests.ground.record_support import SampleRecord
+from tests.memory.pool_support import assert_all_free
 from tests.real.consumers import Partition
+from tests.wire.record_support import SampleRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,8 @@ import pytest
 from pyspark.sql.functions import coalesce, expr, spark_partition_id
 
 from kafkabuf.partitioner import partition_for_key
-from kafkabuf.spark import align, foreach_batch, heap, last_report, partition_for, verify, worker_socket
+from kafkabuf.spark import align, foreach_batch, last_report, partition_for, verify
+from kafkabuf.spark.worker import heap, worker_socket
 from tests.spark.job import PARTITIONS, Job, placed
 
 if TYPE_CHECKING:

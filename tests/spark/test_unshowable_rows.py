@@ -20,8 +20,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import InvalidTimestampError, SerializationError
 from kafkabuf.spark import KafkabufDataSource
-from kafkabuf.spark.place import MicroBatch, TaskAttempt
-from kafkabuf.spark.report import TaskReport
+from kafkabuf.spark.reports.report import TaskReport
+from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from tests.spark.test_formats import records
 
 pytest_plugins = ["tests.one_node"]

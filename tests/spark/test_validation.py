@@ -23,8 +23,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.errors import ConfigError, UnknownTopicOrPartitionError
 from kafkabuf.protocol.messages import METADATA
-from kafkabuf.spark import KafkabufDataSource, WriteReport, alignment, foreach_batch, preflight, source, verify
-from kafkabuf.spark.place import MicroBatch, TaskAttempt
+from kafkabuf.spark import KafkabufDataSource, WriteReport, foreach_batch, source, verify
+from kafkabuf.spark.guarantees import preflight
+from kafkabuf.spark.rows import alignment
+from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import BatchWriter, NotBegunError, StreamWriter
 
 pytest_plugins = ["tests.spark.fixtures"]

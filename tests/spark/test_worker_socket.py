@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafkabuf.spark import worker_socket
+from kafkabuf.spark.worker import worker_socket
 
 MAIN = "def main(infile):\n    return run()"
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from kafkabuf.clock import Lockable, ManualClock
 from kafkabuf.errors import KafkaError, NetworkError, UnsupportedVersionError
-from kafkabuf.metadata.groups import GroupMetadata
 from kafkabuf.network.client import Completion, Request
 from kafkabuf.protocol import messages
 from kafkabuf.protocol._frame import Frame
@@ -25,6 +24,7 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
+from kafkabuf.transactions.groups import GroupMetadata
 from kafkabuf.transactions.manager import TransactionManager
 from kafkabuf.transactions.states import State
 from rigs.fake_client import FakeClient, OtherRequest, Sent

@@ -19,7 +19,6 @@ from kafkabuf.errors import (
     SaslAuthenticationError,
     TimeoutError,
 )
-from kafkabuf.metadata.groups import OffsetAndMetadata, group_of, offsets_of
 from kafkabuf.protocol.messages import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
@@ -28,6 +27,7 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
+from kafkabuf.transactions.groups import OffsetAndMetadata, group_of, offsets_of
 from kafkabuf.transactions.manager import TransactionManager
 from kafkabuf.transactions.requests import TxnOffsetCommit
 from kafkabuf.transactions.result import Result

@@ -19,7 +19,6 @@ from kafkabuf.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
-from kafkabuf.metadata.groups import OffsetAndMetadata
 from kafkabuf.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -29,6 +28,7 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
+from kafkabuf.transactions.groups import OffsetAndMetadata
 from kafkabuf.transactions.states import State
 from tests.transactions.rig import GROUP, LOST, NAMES, TransactionalRig
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kafkabuf.errors import AbortableTransactionError, KafkaError, TopicAuthorizationError
+from kafkabuf.process.threads import Event, new_waiter
 from kafkabuf.protocol.messages import FIND_COORDINATOR, PRODUCE
-from kafkabuf.threads import Event, new_waiter
 from kafkabuf.transactions.requests import EndTxn
 from kafkabuf.transactions.result import Result
 from kafkabuf.transactions.states import State

@@ -15,7 +15,6 @@ from kafkabuf.errors import (
     ProducerFencedError,
     TimeoutError,
 )
-from kafkabuf.metadata.groups import OffsetAndMetadata
 from kafkabuf.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -25,6 +24,7 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
+from kafkabuf.transactions.groups import OffsetAndMetadata
 from kafkabuf.transactions.manager import TransactionManager
 from kafkabuf.transactions.states import State
 from rigs.producer import TOPIC, assert_whole

@@ -23,7 +23,6 @@ from kafkabuf.errors import (
     KafkaError,
     TransactionAbortedError,
 )
-from kafkabuf.metadata.groups import GroupMetadata, OffsetAndMetadata, group_of, offsets_of
 from kafkabuf.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -33,6 +32,7 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
+from kafkabuf.transactions.groups import GroupMetadata, OffsetAndMetadata, group_of, offsets_of
 from kafkabuf.transactions.result import Result
 from kafkabuf.transactions.states import Move, State
 from rigs.fake_client import Sent

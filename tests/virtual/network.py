@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.front.server import Connection
+from kafkabuf.broker.nodes.node import Node
 from kafkabuf.network._io import Poller
 from kafkabuf.network.resolve import Address
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.nodes.node import Node
 from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.protocol.messages import (

@@ -19,8 +19,8 @@ from typing import Any
 from kafkabuf import backoff
 from kafkabuf.broker import apis
 from kafkabuf.broker.cluster.cluster import Cluster
-from kafkabuf.broker.cluster.cluster_config import ClusterConfig
-from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.configs.cluster_config import ClusterConfig
+from kafkabuf.broker.nodes.node import Node
 from kafkabuf.clock import Lockable, ManualClock
 from kafkabuf.network.resolve import Address
 from tests.virtual.loop import VirtualLoop

@@ -12,5 +12,5 @@ from importlib import import_module
 
 def load() -> None:
     """Imports, and so registers, every API."""
-    for module in pkgutil.iter_modules(__path__):
-        import_module(f"{__name__}.{module.name}")
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        import_module(module.name)

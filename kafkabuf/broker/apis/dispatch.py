@@ -16,9 +16,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.request_log import LoggedRequest
 from kafkabuf.broker.guards.rights import UNLIMITED, LimitedHeader, Need, Rights
+from kafkabuf.broker.nodes.node import Node
 from kafkabuf.broker.telemetry.peer import Peer
 from kafkabuf.broker.waiting.slices import Slices, Work, next_slice
 from kafkabuf.errors import InvalidRequestError, KafkaError, UnsupportedVersionError

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import UUID
 
-from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import Rights
+from kafkabuf.broker.nodes.node import Node
 from kafkabuf.errors import UnknownTopicIdError
 
 # The value in the response to a request that does not ask for operations.

@@ -13,12 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from kafkabuf.broker.cluster.catalogue import Catalogue
-from kafkabuf.broker.cluster.cluster_config import ClusterConfig
-from kafkabuf.broker.cluster.controller import Controller
-from kafkabuf.broker.cluster.memory import ClusterMemory
-from kafkabuf.broker.cluster.node import Listening, Node
-from kafkabuf.broker.cluster.placement import Placement
+from kafkabuf.broker.configs.cluster_config import ClusterConfig
 from kafkabuf.broker.configs.nodes import NodeConfigs
 from kafkabuf.broker.configs.resources import GroupConfigs, MetricsConfigs
 from kafkabuf.broker.front.listener import Listener
@@ -30,12 +25,17 @@ from kafkabuf.broker.guards.quotas import Quotas
 from kafkabuf.broker.guards.request_log import RequestLog
 from kafkabuf.broker.guards.security import Mechanisms
 from kafkabuf.broker.internal.topics import InternalTopics
-from kafkabuf.broker.log.control import Marker
-from kafkabuf.broker.log.manager import LogManager
+from kafkabuf.broker.log.upkeep.manager import LogManager
+from kafkabuf.broker.nodes.catalogue import Catalogue
+from kafkabuf.broker.nodes.controller import Controller
+from kafkabuf.broker.nodes.memory import ClusterMemory
+from kafkabuf.broker.nodes.node import Listening, Node
+from kafkabuf.broker.nodes.placement import Placement
+from kafkabuf.broker.records.control import Marker
 from kafkabuf.broker.replica.state import NO_LEADER
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.broker.telemetry.arrived import Arrived
-from kafkabuf.broker.transactions import RETRY_SECONDS, Transaction, Transactions
+from kafkabuf.broker.transactions.coordinator import RETRY_SECONDS, Transaction, Transactions
 from kafkabuf.broker.waiting.slices import Slices, Work
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import Clock, SystemClock

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from kafkabuf.broker.cluster.catalogue import MAX_CHANGES
 from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.nodes.catalogue import MAX_CHANGES
 from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import InvalidPartitionsError
 

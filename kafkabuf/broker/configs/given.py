@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from kafkabuf.broker.cluster.cluster_config import ClusterConfig
+from kafkabuf.broker.configs.cluster_config import ClusterConfig
 from kafkabuf.broker.configs.kinds import parse, printed
 from kafkabuf.broker.configs.node_kinds import TOPIC_DEFAULTS
 from kafkabuf.broker.configs.resources import MetricsConfigs

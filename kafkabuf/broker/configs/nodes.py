@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Protocol
 
-from kafkabuf.broker.cluster.cluster_config import ClusterConfig
+from kafkabuf.broker.configs.cluster_config import ClusterConfig
 from kafkabuf.broker.configs.given import given_values
 from kafkabuf.broker.configs.kinds import LIST
 from kafkabuf.broker.configs.node_kinds import CHANGEABLE, CONNECTION_LIMITS, TOPIC_DEFAULTS, check_together

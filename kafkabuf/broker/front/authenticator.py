@@ -16,9 +16,9 @@ import math
 from typing import NamedTuple
 
 from kafkabuf.broker.apis.dispatch import Frame, open_request, refuse_api_versions
-from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.sasl import Exchange
 from kafkabuf.broker.guards.security import Mechanisms
+from kafkabuf.broker.nodes.node import Node
 from kafkabuf.errors import (
     IllegalSaslStateError,
     KafkaError,

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from heapq import nsmallest
 from typing import Protocol
 
-from kafkabuf.broker.cluster.node import Connection
 from kafkabuf.broker.configs.node_kinds import MAX_CONNECTIONS, PER_ADDRESS, PER_ADDRESS_OVERRIDES, overrides
 from kafkabuf.broker.guards.limits import ConnectionLimits
+from kafkabuf.broker.nodes.node import Connection
 
 # A sweep closes at most so many connections: each end of a connection takes some steps of the loop.
 _CLOSED_AT_A_TIME = 500

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 
-from kafkabuf.broker.cluster.node import Cluster
 from kafkabuf.broker.front.authenticator import Authenticator
 from kafkabuf.broker.front.certificate import subject
 from kafkabuf.broker.guards.rights import UNLIMITED, LimitedRights, Rights
+from kafkabuf.broker.nodes.node import Cluster
 from kafkabuf.broker.telemetry.peer import Peer
 
 _ANONYMOUS = "ANONYMOUS"

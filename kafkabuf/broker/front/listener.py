@@ -12,9 +12,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import suppress
 
-from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.front.connection_quotas import ConnectionQuotas
 from kafkabuf.broker.front.server import Connection
+from kafkabuf.broker.nodes.node import Node
 
 log = logging.getLogger("kafkabuf.broker")
 

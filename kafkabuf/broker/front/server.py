@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kafkabuf.broker.apis.dispatch import Frame, PendingResponse, Response, api_key, dispatch
-from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.front.authenticator import Authenticator
 from kafkabuf.broker.front.identity import peer_of, rights_of_client
 from kafkabuf.broker.guards.limits import MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
 from kafkabuf.broker.guards.rights import UNLIMITED, Rights
+from kafkabuf.broker.nodes.node import Node
 from kafkabuf.broker.telemetry.peer import Peer
 from kafkabuf.broker.waiting.slices import Work, next_slice
 from kafkabuf.broker.waiting.timer import Timeout

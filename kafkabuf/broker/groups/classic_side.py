@@ -19,6 +19,7 @@ from kafkabuf.broker.groups.reconciliation import MemberState, Partitions, Topic
 from kafkabuf.broker.groups.senders import static_member
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.waiting.slices import Work
+from kafkabuf.broker.wire._cursor import MALFORMED
 from kafkabuf.errors import (
     IllegalGenerationError,
     InconsistentGroupProtocolError,
@@ -28,7 +29,6 @@ from kafkabuf.errors import (
     UnknownMemberIdError,
     UnknownServerError,
 )
-from kafkabuf.protocol._cursor import MALFORMED
 
 CONSUMER = "consumer"
 

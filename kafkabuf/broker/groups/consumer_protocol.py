@@ -13,8 +13,8 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kafkabuf.protocol._cursor import Cursor
-from kafkabuf.protocol.writer import put_string
+from kafkabuf.broker.wire._cursor import Cursor
+from kafkabuf.broker.wire.writer import put_string
 
 _VERSION = struct.Struct(">h")
 _INT32 = struct.Struct(">i")

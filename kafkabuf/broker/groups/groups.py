@@ -27,6 +27,7 @@ from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.groups.subscriptions import Topic, matches_in_steps
 from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.broker.waiting.timer import Timer
+from kafkabuf.broker.wire._cursor import MALFORMED, Cursor
 from kafkabuf.errors import (
     GroupIdNotFoundError,
     IllegalGenerationError,
@@ -36,7 +37,6 @@ from kafkabuf.errors import (
     NonEmptyGroupError,
     NotCoordinatorError,
 )
-from kafkabuf.protocol._cursor import MALFORMED, Cursor
 
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_PARTITIONS = 50

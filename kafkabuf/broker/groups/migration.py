@@ -23,8 +23,8 @@ from kafkabuf.broker.groups.reconciliation import CurrentAssignment, MemberState
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.groups.subscriptions import Subscriptions, TopicSizes
 from kafkabuf.broker.waiting.slices import Work
+from kafkabuf.broker.wire._cursor import MALFORMED
 from kafkabuf.errors import GroupIdNotFoundError
-from kafkabuf.protocol._cursor import MALFORMED
 
 _CONSUMER = "consumer"
 

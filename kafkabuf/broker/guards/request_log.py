@@ -12,10 +12,10 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from kafkabuf.broker.waiting.slices import Work
+from kafkabuf.broker.wire.produce import ProduceResponse
 from kafkabuf.clock import Clock
 from kafkabuf.errors import TimeoutError
 from kafkabuf.protocol.messages import RequestHeader
-from kafkabuf.protocol.produce import ProduceResponse
 
 # A request may name any number of partitions. The log shows the first of them.
 _MAX_NAMED = 1000

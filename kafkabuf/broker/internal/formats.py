@@ -19,12 +19,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
-from kafkabuf.broker.crc import crc32c
 from kafkabuf.broker.groups.group import Group
 from kafkabuf.broker.groups.offsets import Committed
-from kafkabuf.broker.log.batch import ATTRIBUTES_AT, CRC, CRC_AT, HEADER, HEADER_SIZE, OVERHEAD
-from kafkabuf.broker.log.cleaning.rewriting import varint
-from kafkabuf.broker.transactions import NO_PRODUCER_ID, State, Transaction
+from kafkabuf.broker.records.batch import ATTRIBUTES_AT, CRC, CRC_AT, HEADER, HEADER_SIZE, OVERHEAD
+from kafkabuf.broker.records.rewriting import varint
+from kafkabuf.broker.transactions.coordinator import NO_PRODUCER_ID, State, Transaction
+from kafkabuf.broker.wire.crc import crc32c
 
 Record = tuple[bytes, bytes | None]
 

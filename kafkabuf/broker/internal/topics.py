@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkabuf.broker.groups.group import Group
 from kafkabuf.broker.groups.groups import OFFSETS_PARTITIONS, OFFSETS_TOPIC, Groups, offsets_partition
-from kafkabuf.broker.log.cleaning.cleaner import LogCleaner
-from kafkabuf.broker.log.config import Limits, LogConfig
 from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.log.upkeep.cleaner import LogCleaner
+from kafkabuf.broker.records.config import Limits, LogConfig
 from kafkabuf.broker.replica.replication import Node
 from kafkabuf.broker.replica.shared import SharedReplica
 from kafkabuf.broker.replica.state import NO_LEADER
 from kafkabuf.broker.replica.topics import Topic
-from kafkabuf.broker.transactions import Transaction, Transactions
+from kafkabuf.broker.transactions.coordinator import Transaction, Transactions
 from kafkabuf.clock import Clock
 
 if TYPE_CHECKING:

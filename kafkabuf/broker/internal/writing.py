@@ -18,9 +18,9 @@ from kafkabuf.broker.internal.formats import (
     transaction_key,
     transaction_value,
 )
-from kafkabuf.broker.log._batch import BatchInfo, stamp
+from kafkabuf.broker.records._batch import BatchInfo, stamp
 from kafkabuf.broker.replica.topics import Topic
-from kafkabuf.broker.transactions import Transaction
+from kafkabuf.broker.transactions.coordinator import Transaction
 from kafkabuf.clock import Clock
 
 

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t
 
-from kafkabuf.broker.log._batch cimport BatchInfo
-from kafkabuf.broker.log.storage._stored cimport StoredBatch
+from kafkabuf.broker.records._batch cimport BatchInfo
+from kafkabuf.broker.storage._stored cimport StoredBatch
 
 
 cdef class LogCore:

@@ -1,11 +1,11 @@
 """The append of a partition's log."""
 
-from kafkabuf.broker.log._batch import BatchInfo
-from kafkabuf.broker.log.config import LogConfig
 from kafkabuf.broker.log.leader_epochs import LeaderEpochs
-from kafkabuf.broker.log.producer_state import ProducerStates
-from kafkabuf.broker.log.storage._stored import StoredBatch
-from kafkabuf.broker.log.storage.batches import Segments
+from kafkabuf.broker.records._batch import BatchInfo
+from kafkabuf.broker.records.config import LogConfig
+from kafkabuf.broker.records.producer_state import ProducerStates
+from kafkabuf.broker.storage._stored import StoredBatch
+from kafkabuf.broker.storage.batches import Segments
 from kafkabuf.clock import Clock
 
 class LogCore:

@@ -5,11 +5,11 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 import logging
 
-from kafkabuf.broker.log._batch cimport BatchInfo
-from kafkabuf.broker.log.storage._stored cimport StoredBatch
+from kafkabuf.broker.records._batch cimport BatchInfo
+from kafkabuf.broker.storage._stored cimport StoredBatch
 
-from kafkabuf.broker.log.config import UNLIMITED
-from kafkabuf.broker.log.producer_state import ProducerStates
+from kafkabuf.broker.records.config import UNLIMITED
+from kafkabuf.broker.records.producer_state import ProducerStates
 from kafkabuf.errors import KafkaStorageError
 
 cdef object log = logging.getLogger("kafkabuf.broker")

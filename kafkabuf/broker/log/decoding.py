@@ -14,8 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kafkabuf.broker.crc import crc32c
-from kafkabuf.broker.log.batch import (
+from kafkabuf.broker.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL,
@@ -27,10 +26,11 @@ from kafkabuf.broker.log.batch import (
     TRANSACTIONAL,
     Data,
 )
-from kafkabuf.broker.log.compression import NONE, decompress
-from kafkabuf.broker.log.message_set import Message, messages
-from kafkabuf.broker.log.storage.batches import whole_size
-from kafkabuf.broker.log.varint import read_varint
+from kafkabuf.broker.records.compression import NONE, decompress
+from kafkabuf.broker.records.message_set import Message, messages
+from kafkabuf.broker.records.varint import read_varint
+from kafkabuf.broker.storage.batches import whole_size
+from kafkabuf.broker.wire.crc import crc32c
 from kafkabuf.errors import CorruptMessageError, InvalidRecordError
 
 # A batch may become this large. A reader trusts its cluster more than a broker trusts its clients.

@@ -10,17 +10,17 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import islice
 
-from kafkabuf.broker.log._batch import stamp
 from kafkabuf.broker.log._log import LogCore
-from kafkabuf.broker.log.batch import NO_TIMESTAMP, Data
-from kafkabuf.broker.log.config import UNLIMITED, LogConfig
-from kafkabuf.broker.log.control import Marker, control_batch, read_marker
 from kafkabuf.broker.log.leader_epochs import LeaderEpochs
-from kafkabuf.broker.log.producer_state import AbortedTransaction
-from kafkabuf.broker.log.records import MAX_MESSAGE_BYTES, first_at
-from kafkabuf.broker.log.storage._stored import StoredBatch
-from kafkabuf.broker.log.storage.batches import NO_LIMIT, Head, Segments, heads, read_head
-from kafkabuf.broker.log.storage.memory import MemorySegments
+from kafkabuf.broker.records._batch import stamp
+from kafkabuf.broker.records.batch import NO_TIMESTAMP, Data
+from kafkabuf.broker.records.config import UNLIMITED, LogConfig
+from kafkabuf.broker.records.control import Marker, control_batch, read_marker
+from kafkabuf.broker.records.producer_state import AbortedTransaction
+from kafkabuf.broker.records.records import MAX_MESSAGE_BYTES, first_at
+from kafkabuf.broker.storage._stored import StoredBatch
+from kafkabuf.broker.storage.batches import NO_LIMIT, Head, Segments, heads, read_head
+from kafkabuf.broker.storage.memory import MemorySegments
 from kafkabuf.broker.waiting.slices import Work, at_once
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import OffsetOutOfRangeError

@@ -11,11 +11,11 @@ batches need: message sets, and the question to the coordinator of a transaction
 cimport cython
 from libc.stdint cimport int64_t
 
-from kafkabuf.broker.log._batch cimport BatchInfo, check_batch, stamp
+from kafkabuf.broker.records._batch cimport BatchInfo, check_batch, stamp
 from kafkabuf.broker.log._log cimport LogCore
 
-from kafkabuf.broker.log import batch, records
-from kafkabuf.broker.log.validator import RefusedRecordsError, check_records
+from kafkabuf.broker.records import batch, records
+from kafkabuf.broker.records.validator import RefusedRecordsError, check_records
 from kafkabuf.broker.replica.appending import ALL, append_message_set, join_transaction
 from kafkabuf.errors import InvalidRequiredAcksError, InvalidTopicError, KafkaError, NotEnoughReplicasError
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafkabuf.broker.log import message_set
-from kafkabuf.broker.log._batch import BatchInfo
-from kafkabuf.broker.log.validator import check_records
+from kafkabuf.broker.records import message_set
+from kafkabuf.broker.records._batch import BatchInfo
+from kafkabuf.broker.records.validator import check_records
 from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.broker.replica.topics import Catalogue
-from kafkabuf.broker.transactions import Transactions
+from kafkabuf.broker.transactions.coordinator import Transactions
 from kafkabuf.clock import Clock
 from kafkabuf.errors import (
     ConcurrentTransactionsError,

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from kafkabuf.broker.log.batch import Data
+from kafkabuf.broker.records.batch import Data
 from kafkabuf.broker.replica.delayed import DelayedResponse
 from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.broker.replica.topics import Topic

@@ -23,8 +23,8 @@ from kafkabuf.broker.replica.delayed import MANY
 from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.broker.waiting.slices import Slices, Work, finish
 from kafkabuf.broker.waiting.timer import Timer
+from kafkabuf.broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
 from kafkabuf.errors import KafkaError, OffsetOutOfRangeError, error_for_code
-from kafkabuf.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
 
 log = logging.getLogger("kafkabuf.broker")
 

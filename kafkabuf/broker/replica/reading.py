@@ -17,17 +17,17 @@ from collections.abc import Awaitable, Mapping
 from typing import Protocol
 from uuid import UUID
 
-from kafkabuf.broker.log.batch import Data
 from kafkabuf.broker.log.leader_epochs import NO_EPOCH
 from kafkabuf.broker.log.log import PartitionLog
-from kafkabuf.broker.log.storage.batches import MOST_BUFFERS
+from kafkabuf.broker.records.batch import Data
 from kafkabuf.broker.replica.delayed import DelayedResponse
 from kafkabuf.broker.replica.replication import Partition, Replica
 from kafkabuf.broker.replica.topics import Catalogue
+from kafkabuf.broker.storage.batches import MOST_BUFFERS
 from kafkabuf.broker.waiting._purgatory import RequestPurgatory
 from kafkabuf.broker.waiting.slices import Work, finish
+from kafkabuf.broker.wire.fetch import CONSUMER, FetchedPartition, FetchPartition, FetchRequest
 from kafkabuf.errors import KafkaError, NotLeaderOrFollowerError, OffsetOutOfRangeError, error_for_code
-from kafkabuf.protocol.fetch import CONSUMER, FetchedPartition, FetchPartition, FetchRequest
 
 Response = list[tuple[str | UUID, list[FetchedPartition]]]
 _READ_COMMITTED = 1

@@ -16,9 +16,9 @@ import logging
 from math import inf
 from typing import Protocol
 
-from kafkabuf.broker.log.config import Limits, int_config
-from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.records.config import Limits, int_config
+from kafkabuf.broker.records.control import Marker
 from kafkabuf.broker.replica.followers import Follower, LagWatch
 from kafkabuf.broker.replica.state import NO_LEADER, UNKNOWN_STATE, PartitionState
 from kafkabuf.broker.waiting._purgatory import RequestPurgatory

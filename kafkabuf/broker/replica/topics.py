@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID, uuid4
 
-from kafkabuf.broker.log.config import Limits
 from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.records.config import Limits
 from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.errors import UnknownTopicOrPartitionError
 

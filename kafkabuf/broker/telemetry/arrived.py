@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from uuid import UUID
 
-from kafkabuf.broker.log.compression import decompress
+from kafkabuf.broker.records.compression import decompress
 from kafkabuf.broker.telemetry.otlp import MetricPoint, Value, decode
 from kafkabuf.errors import CorruptMessageError
 

@@ -13,7 +13,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
-from kafkabuf._lock cimport enter_lock, kb_lock, leave_lock
+from kafkabuf.process._lock cimport enter_lock, kb_lock, leave_lock
 from kafkabuf.broker.waiting._ring cimport link_after, link_before, open_ring, unlink
 from kafkabuf.broker.waiting._timing_wheel cimport waiting_lock
 

@@ -9,7 +9,7 @@ signal handler can run in between. A method that needs the clock reads the clock
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from kafkabuf._lock cimport kb_lock
+from kafkabuf.process._lock cimport kb_lock
 from kafkabuf.broker.waiting._ring cimport Link
 
 

@@ -13,7 +13,7 @@ from libc.math cimport isnan
 from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free, malloc, realloc
 
-from kafkabuf._lock cimport enter_lock, kb_lock, leave_lock
+from kafkabuf.process._lock cimport enter_lock, kb_lock, leave_lock
 from kafkabuf.broker.waiting._ring cimport is_empty, link_after, link_before, open_ring, unlink
 
 cdef extern from "<math.h>" nogil:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafkabuf.errors import SerializationError
-from kafkabuf.formats.avro_references import Names, malformed
-from kafkabuf.formats.avro_schema import PRIMITIVES
+from kafkabuf.formats.avro.references import Names, malformed
+from kafkabuf.formats.avro.schema import PRIMITIVES
 
 # A reader of the type on the left reads what was written as a type on the right.
 _PROMOTIONS = {

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
-from kafkabuf.producer_log import producer_log
-from kafkabuf.threads import Lock
+from kafkabuf.process.producer_log import producer_log
+from kafkabuf.process.threads import Lock
 
 T = TypeVar("T")
 

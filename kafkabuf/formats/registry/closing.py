@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kafkabuf.errors import ClosedError
-from kafkabuf.threads import RLock
+from kafkabuf.process.threads import RLock
 
 
 class Closing:

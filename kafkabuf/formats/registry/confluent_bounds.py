@@ -13,8 +13,8 @@ from typing import Any
 from kafkabuf.errors import ConfigError
 from kafkabuf.formats.registry import rest_client
 from kafkabuf.formats.registry.transport import LARGEST_BODY
-from kafkabuf.network.http_request import shut_down
-from kafkabuf.threads import Lock
+from kafkabuf.network.http.request import shut_down
+from kafkabuf.process.threads import Lock
 
 _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
 

@@ -18,7 +18,7 @@ from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.confluent_bounds import Bounds, session_of
 from kafkabuf.formats.registry.schemas import Registered, Schema, registered_in, schema_in
 from kafkabuf.formats.registry.settings import RegistrySettings
-from kafkabuf.network import http_request
+from kafkabuf.network.http import request as http_request
 
 T = TypeVar("T")
 

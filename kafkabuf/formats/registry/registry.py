@@ -23,7 +23,7 @@ from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.requests import Deadline, Requests, Session
 from kafkabuf.formats.registry.schemas import KINDS, Registered, Schema, SchemaReference
 from kafkabuf.formats.registry.settings import RegistrySettings, check_choice
-from kafkabuf.formats.registry.subjects import subject_name
+from kafkabuf.formats.rows.subjects import subject_name
 from kafkabuf.shown import also_unfinished, shown
 
 DEFAULT_TIMEOUT = 60.0  # seconds, as max.block.ms

@@ -22,7 +22,7 @@ from kafkabuf.formats.registry.rest_client import RestSession
 from kafkabuf.formats.registry.schemas import Registered, Schema
 from kafkabuf.formats.registry.settings import HIDDEN, RegistrySettings
 from kafkabuf.formats.registry.tokens import TokenSource
-from kafkabuf.threads import new_waiter
+from kafkabuf.process.threads import new_waiter
 
 CLIENTS = ("auto", "confluent", "kafkabuf")
 

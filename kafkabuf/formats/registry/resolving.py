@@ -6,8 +6,8 @@ import functools
 from typing import Literal
 
 from kafkabuf.errors import ConfigError, SerializationError
-from kafkabuf.formats.format import Format, ResolvedFormat, Source
 from kafkabuf.formats.registry.registry import Resolved, SchemaRegistry
+from kafkabuf.formats.rows.format import Format, ResolvedFormat, Source
 
 __all__ = ["ResolvedFormat", "resolve_format"]
 

@@ -14,7 +14,7 @@ from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.schemas import Registered, Schema, registered_in, schema_in
 from kafkabuf.formats.registry.settings import RegistrySettings
 from kafkabuf.formats.registry.transport import LARGEST_BODY
-from kafkabuf.network.http_request import Response, basic
+from kafkabuf.network.http.request import Response, basic
 from kafkabuf.version import __version__
 
 RETRIABLE_STATUSES = {408, 429, 500, 502, 503, 504}

@@ -8,10 +8,10 @@ from typing import Any, Literal, Protocol
 from kafkabuf.clock import Clock
 from kafkabuf.config.schema_registry import FRAMINGS
 from kafkabuf.errors import ConfigError, TimeoutError
-from kafkabuf.formats.format import Format
-from kafkabuf.formats.json_format import Json
+from kafkabuf.formats.json.format import Json
 from kafkabuf.formats.registry.registry import SchemaRegistry
 from kafkabuf.formats.registry.resolving import resolve_format
+from kafkabuf.formats.rows.format import Format
 
 ByTopic = dict[str, tuple[Callable[[Any], bytes | None], tuple[str, bytes] | None, float]]
 

@@ -22,7 +22,7 @@ from kafkabuf.config.schema_registry import (
 )
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import ConfigError, printable
-from kafkabuf.network import http_proxy
+from kafkabuf.network.http import proxy as http_proxy
 from kafkabuf.shown import shown
 
 _ALIASES = {

@@ -12,9 +12,9 @@ from kafkabuf.errors import AuthenticationError, NetworkError
 from kafkabuf.formats.registry import transport
 from kafkabuf.formats.registry.closing import Closing
 from kafkabuf.formats.registry.settings import TOKEN, RegistrySettings
-from kafkabuf.network.http_request import basic
-from kafkabuf.network.token_endpoint import is_retriable
-from kafkabuf.threads import Lock
+from kafkabuf.network.http.request import basic
+from kafkabuf.network.sasl.token_endpoint import is_retriable
+from kafkabuf.process.threads import Lock
 
 _REFRESH_AFTER = 0.8  # of a token's lifetime
 

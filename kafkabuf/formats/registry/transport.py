@@ -10,8 +10,10 @@ from typing import NoReturn, Protocol
 from kafkabuf.config.schema_registry import Address
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import ConfigError
-from kafkabuf.network import http_proxy, http_request, tls
-from kafkabuf.network.http_request import Advice, Closing, Request, Response, Transport
+from kafkabuf.network.http import proxy as http_proxy
+from kafkabuf.network.http import request as http_request
+from kafkabuf.network.http.request import Advice, Closing, Request, Response, Transport
+from kafkabuf.network.tls import context as tls
 
 LARGEST_BODY = 4 * 1024 * 1024  # a registry keeps a schema in one record; a larger JSON takes seconds to read
 ADVICE = Advice(

@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from kafkabuf.producer import KafkaProducer
-from kafkabuf.spark.atomic import Atomic
-from kafkabuf.spark.exactly_once import ExactlyOnce
-from kafkabuf.spark.place import TaskAttempt
-from kafkabuf.spark.scratch import jvm_above
-from kafkabuf.spark.task import Task
+from kafkabuf.spark.guarantees.atomic import Atomic
+from kafkabuf.spark.guarantees.exactly_once import ExactlyOnce
+from kafkabuf.spark.rows.task import Task
+from kafkabuf.spark.worker.place import TaskAttempt
+from kafkabuf.spark.worker.scratch import jvm_above
 from tests.spark.kills.job import AT_RANDOM, Folder, Kill, Victim
 
 # Seconds: a coordinator answers EndTxn in about this time. The process dies at a random moment within it.

@@ -13,10 +13,10 @@ import numpy as np
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from kafkabuf.admin.admin import Admin
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import TransactionalIdNotFoundError
-from kafkabuf.metadata.admin import Admin
-from kafkabuf.spark.marker import transactional_id_for
+from kafkabuf.spark.reports.marker import transactional_id_for
 from tests.spark.kills.job import VALUE_SCHEMA, Job
 from tests.spark.kills.supervisor import KillTestError
 

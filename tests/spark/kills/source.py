@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkabuf.spark import KafkabufDataSource
-from kafkabuf.spark.report import TaskReport
+from kafkabuf.spark.reports.report import TaskReport
 from kafkabuf.spark.writer import StreamWriter
 
 

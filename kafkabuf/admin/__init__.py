@@ -1,0 +1,1 @@
+"""What the command line and Spark ask a cluster: topics, configs, groups, open transactions."""

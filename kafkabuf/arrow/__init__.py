@@ -1,0 +1,1 @@
+"""Arrow's C data interface: arrays and schemas as they are exported, read and checked."""

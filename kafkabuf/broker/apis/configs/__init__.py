@@ -1,0 +1,1 @@
+"""Configs, and the metrics that clients push."""

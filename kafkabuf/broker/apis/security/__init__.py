@@ -1,0 +1,1 @@
+"""Authentication, and access control lists."""

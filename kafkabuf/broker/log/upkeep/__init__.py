@@ -1,0 +1,1 @@
+"""What goes on behind the logs: cleaning, deletion, checkpoints."""

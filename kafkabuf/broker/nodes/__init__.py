@@ -1,0 +1,1 @@
+"""The nodes, the topics, and the controller that elects leaders."""

@@ -1,0 +1,1 @@
+"""Batches of records: reading, checking, rewriting."""

@@ -1,0 +1,1 @@
+"""Where a log's batches lie: in memory, or in files."""

@@ -1,0 +1,1 @@
+"""Bytes that only the broker reads and writes."""

@@ -1,0 +1,1 @@
+"""`kafkabuf broker`: the embedded cluster as a command, and the tables that it shows."""

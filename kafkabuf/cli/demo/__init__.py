@@ -1,0 +1,1 @@
+"""`kafkabuf demo`: Spark writes a table, and another client reads it back."""

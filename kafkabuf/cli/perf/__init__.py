@@ -1,0 +1,1 @@
+"""`kafkabuf perf`: a load, through kafkabuf and other clients."""

@@ -1,0 +1,1 @@
+"""`kafkabuf produce`: inputs become rows, rows become blocks, and blocks are delivered in order."""

@@ -1,0 +1,293 @@
+"""The rows of CSV become blocks for send_arrow(), for `kafkabuf produce`.
+
+Whole rows are read first, and pyarrow parses them: its own reader of long CSV reads in a thread, from which neither a
+pipe nor Ctrl-C calls it back. Each field is text, and only a column that has a type is read as that.
+"""
+
+from __future__ import annotations
+
+import csv as python_csv
+from codecs import BOM_UTF8
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from kafkabuf.cli.produce.inputs._csv_rows import count_rows, first_row, is_open, torn_rows, whole_rows
+from kafkabuf.cli.produce.inputs.bytes import InputBytes
+from kafkabuf.cli.produce.inputs.column_types import Types, null_if_empty, type_of, typed, wrong
+from kafkabuf.cli.produce.inputs.faults import misfits, without
+from kafkabuf.cli.produce.inputs.names import delimiter_of_name
+from kafkabuf.cli.produce.inputs.records import Columns, Refused, not_utf8
+from kafkabuf.cli.produce.inputs.rows import Rows, pieces_of
+from kafkabuf.extras import needs
+
+with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
+    import pyarrow as pa
+    from pyarrow import csv
+
+_BLOCK = 1 << 20
+_LONGEST_ROW = 16 << 20
+_DELIMITERS = ",;\t|"
+_SHOWN = 60  # bytes of a row
+
+
+class Choices(NamedTuple):
+    """How CSV is read. Without a `delimiter` it is the one of the file's name. The types of columns are those of
+    `types`, then those that a schema says (None: it leaves the type open)."""
+
+    delimiter: str | None = None
+    types: Types = Types({}, False)
+    by_schema: Mapping[str, str | None] = {}
+
+
+class CsvReader:
+    """Reads the rows of CSV, in order and in bounded number. Raises click.ClickException for faulty CSV."""
+
+    def __init__(self, path: str, source: InputBytes, columns: Columns, choices: Choices) -> None:
+        self._source = source
+        self._columns = columns
+        self._choices = choices
+        self._delimiter = choices.delimiter or delimiter_of_name(path)
+        self._byte = ord(self._delimiter)
+        self._header: list[str] | None = None
+        self._names: list[str] = []
+        self._kinds: list[Any] = []
+        # The columns whose types are to be inferred of the first block with a value of theirs, by their places.
+        self._untyped: set[int] = set()
+        self._next = 1
+
+    def rows(self) -> Iterator[Rows]:
+        for block in self._blocks():
+            self._check_text(block)
+            block = block if self._header is not None else self._without_header(block)
+            parsed = self._parsed(block)
+            self._infer(parsed.text)
+            for found in self._numbered(parsed):
+                yield self._typed(found)
+
+    # ---- bytes -------------------------------------------------------------------------------------------------------
+
+    def _blocks(self) -> Iterator[bytes]:
+        """Whole rows. Where types are inferred, the first block is full unless the input ends."""
+        carried: list[bytes] = []
+        size = place = 0
+        for chunk in self._chunks():
+            end, place = whole_rows(chunk, place, self._byte)
+            if end:
+                yield b"".join((*carried, chunk[:end]))
+                carried, size = [], 0
+            carried.append(chunk[end:])
+            size += len(chunk) - end
+            if size > _LONGEST_ROW:
+                raise self._error(carried, f"it is longer than {_LONGEST_ROW >> 20} MiB; is a quote not closed?")
+        if is_open(place):
+            raise self._error(carried, "a quote is not closed: the rest of the file would be one field")
+        if size:
+            yield b"".join(carried)
+
+    def _chunks(self) -> Iterator[bytes]:
+        """The input without the byte order mark."""
+        read = self._source.whole if self._choices.types.infers else self._source.ready
+        chunk = read(_BLOCK)
+        while len(chunk) < len(BOM_UTF8) and BOM_UTF8.startswith(chunk) and (more := self._source.some(_BLOCK)):
+            chunk += more
+        chunk = chunk.removeprefix(BOM_UTF8) or self._source.ready(_BLOCK)
+        while chunk:
+            yield chunk
+            chunk = self._source.ready(_BLOCK)
+
+    def _error(self, row: Sequence[bytes], reason: str) -> click.ClickException:
+        """An error of the next row, which begins with these pieces."""
+        begin = b"".join(row[:1])[:_SHOWN]
+        place = "the header" if self._header is None else f"row {self._next}"
+        return click.ClickException(f"the csv file cannot be read: {place}, {begin!r}: {reason}")
+
+    def _check_text(self, block: bytes) -> None:
+        """pyarrow takes other text for bytes, and does not tell of a faulty row with such text."""
+        try:
+            block.decode()
+        except UnicodeDecodeError as error:
+            begin, _ = whole_rows(block[: error.start], 0, self._byte)
+            rows = count_rows(block[:begin], self._byte) - (self._header is None)
+            place = "the header" if rows < 0 else f"row {self._next + rows}"
+            near = block[max(error.start - 20, 0) : error.start + 20]
+            raise click.ClickException(
+                f"the csv file cannot be read: {place}: near {near!r} {not_utf8(block)}"
+            ) from None
+
+    # ---- the header --------------------------------------------------------------------------------------------------
+
+    def _without_header(self, block: bytes) -> bytes:
+        """The rows of a block behind the header. A block without a header has no rows."""
+        begin, end = first_row(block, self._byte)
+        text = block[begin:end]
+        if not text:
+            return b""
+        if b"\0" in text:
+            raise self._error([text], "it has a byte 0: is the file UTF-16? iconv converts it to UTF-8")
+        if torn_rows(text, self._byte):
+            raise self._error([text], "a field goes on behind its closing quote")
+        try:
+            (names,) = python_csv.reader([text.decode().rstrip("\r\n")], delimiter=self._delimiter, strict=True)
+        except python_csv.Error as error:
+            raise self._error([text], str(error)) from None
+        self._ask_for_delimiter(names)
+        self._header = names
+        # Two columns may have one name.
+        self._names = [str(place) for place in range(len(names))]
+        self._kinds = [self._kind(place, name) for place, name in enumerate(names)]
+        for name in self._choices.types.given:
+            if name not in names:
+                raise click.ClickException(f"--types names the column {name!r}, the file has {', '.join(names)}")
+        return block[end:]
+
+    def _ask_for_delimiter(self, names: Sequence[str]) -> None:
+        if self._choices.delimiter is not None or len(names) != 1:
+            return
+        for other in _DELIMITERS:
+            if other != self._delimiter and other in names[0]:
+                wanted, used = _quoted(other), _quoted(self._delimiter)
+                raise click.ClickException(
+                    f"the header has one column, {names[0]!r:.100}: give --delimiter {wanted} if {wanted} separates "
+                    f"the columns, and --delimiter {used} if this is a name"
+                )
+
+    def _kind(self, place: int, name: str) -> Any:
+        """The type of a column: None where it stays text."""
+        columns, choices = self._columns, self._choices
+        if name in choices.types.given:
+            return _unless_text(choices.types.given[name])
+        if name in (columns.key, columns.timestamp, columns.partition):
+            return None
+        if name in choices.by_schema:
+            kind = choices.by_schema[name]
+            if kind is None:
+                raise click.ClickException(f"--value-schema has several types for {name!r}: give --types {name}=TYPE")
+            return _unless_text(type_of(kind))
+        if choices.types.infers and name != columns.value:
+            self._untyped.add(place)
+            return pa.null()
+        return None
+
+    # ---- rows --------------------------------------------------------------------------------------------------------
+
+    def _parsed(self, block: bytes) -> _Parsed:
+        """The fields of a block as text, and the rows that do not parse by their places among those of the block."""
+        refused: dict[int, tuple[bytes, str]] = {}
+        torn = torn_rows(block, self._byte) if b'"' in block else []
+        whole, at = [], 0
+        for row, begin, end in torn:
+            refused[row] = block[begin:end].rstrip(b"\r\n"), "a field goes on behind its closing quote"
+            whole.append(block[at:begin])
+            at = end
+        text = b"".join((*whole, block[at:])) if torn else block
+        others = _Others(sorted(refused))
+
+        def leave_out(row: csv.InvalidRow) -> str:
+            reason = f"it has {row.actual_columns} columns, the header has {row.expected_columns}"
+            refused[others.place(row.number - 1)] = row.text.encode(), reason
+            return "skip"
+
+        texts = csv.ConvertOptions(column_types=dict.fromkeys(self._names, pa.string()))
+        if not text.strip(b"\r\n"):
+            return _Parsed(text, [pa.array([], pa.string()) for _ in self._names], refused)
+        return _Parsed(
+            text, [column.combine_chunks() for column in self._read(text, leave_out, texts).columns], refused
+        )
+
+    def _infer(self, text: bytes) -> None:
+        """Gives a type to each column that has none yet, and a value in this text."""
+        if not self._untyped or not text.strip(b"\r\n"):
+            return
+        names = [str(place) for place in sorted(self._untyped)]
+        guesses = csv.ConvertOptions(null_values=[""], include_columns=names)
+        for column in self._read(text, lambda row: "skip", guesses).schema:
+            if not pa.types.is_null(column.type):
+                self._untyped.remove(int(column.name))
+                self._kinds[int(column.name)] = _unless_text(column.type)
+
+    def _read(self, text: bytes, leave_out: Callable[[csv.InvalidRow], str], columns: csv.ConvertOptions) -> Any:
+        # pyarrow takes the first character of each block for a byte order mark. Here it belongs to a field.
+        text = BOM_UTF8 + text if text.startswith(BOM_UTF8) else text
+        return csv.read_csv(
+            pa.BufferReader(text),
+            # Rows have numbers without threads only.
+            read_options=csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=self._names),
+            parse_options=csv.ParseOptions(
+                delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=leave_out
+            ),
+            convert_options=columns,
+        )
+
+    def _numbered(self, parsed: _Parsed) -> Iterator[Rows]:
+        """The rows of a block with their numbers, from 1."""
+        first = self._next
+        faulty = deque(Refused(first + place, *parsed.refused[place]) for place in sorted(parsed.refused))
+        end = self._source.consumed
+        batch = pa.RecordBatch.from_arrays(parsed.columns, names=self._header or [])
+        self._next += batch.num_rows + len(faulty)
+        for piece in pieces_of(batch):
+            if not faulty:
+                yield Rows(piece, range(first, first + piece.num_rows), [], end)
+                first += piece.num_rows
+                continue
+            numbers: list[int] = []
+            refused: list[Refused] = []
+            while len(numbers) < piece.num_rows:
+                if faulty and faulty[0].line == first:
+                    refused.append(faulty.popleft())
+                else:
+                    numbers.append(first)
+                first += 1
+            yield Rows(piece, numbers, refused, end)
+        if faulty:
+            yield Rows(batch.slice(0, 0), [], [*faulty], end)
+
+    def _typed(self, rows: Rows) -> Rows:
+        """The rows with the types of their columns, of which those are refused whose texts do not fit."""
+        reasons: dict[int, str] = {}
+        for name, kind, column in zip(rows.batch.schema.names, self._kinds, rows.batch.columns, strict=True):
+            if kind is None:
+                continue
+            for row in misfits(column, lambda part: wrong(part, kind)):  # noqa: B023  # called now
+                reasons.setdefault(row, f"column {name!r}: {column[row].as_py()!r:.50} is no {kind}")
+        rows = without(rows, reasons)
+        fitting = [
+            self._filled(name, column) if kind is None else typed(column, kind)
+            for name, kind, column in zip(rows.batch.schema.names, self._kinds, rows.batch.columns, strict=True)
+        ]
+        return rows._replace(batch=pa.RecordBatch.from_arrays(fitting, names=rows.batch.schema.names))
+
+    def _filled(self, name: str, column: Any) -> Any:
+        """Text. A row that leaves its timestamp or its partition empty has none."""
+        return null_if_empty(column) if name in (self._columns.timestamp, self._columns.partition) else column
+
+
+class _Parsed(NamedTuple):
+    text: bytes
+    columns: list[Any]
+    refused: dict[int, tuple[bytes, str]]
+
+
+class _Others:
+    """The places of the rows that are not among some."""
+
+    def __init__(self, some: Sequence[int]) -> None:
+        self._some = some
+        self._passed = 0
+
+    def place(self, number: int) -> int:
+        """The place of the row with this number among the others. The numbers ascend from call to call."""
+        while self._passed < len(self._some) and self._some[self._passed] <= number + self._passed:
+            self._passed += 1
+        return number + self._passed
+
+
+def _unless_text(kind: Any) -> Any:
+    return None if pa.types.is_string(kind) else kind
+
+
+def _quoted(delimiter: str) -> str:
+    return "'\\t'" if delimiter == "\t" else f"'{delimiter}'"

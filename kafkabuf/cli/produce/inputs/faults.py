@@ -1,0 +1,70 @@
+"""Faulty rows of tables, for `kafkabuf produce`: which they are, and their text for the file of dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kafkabuf.cli.produce.inputs.records import Refused
+from kafkabuf.cli.produce.inputs.rows import Rows
+from kafkabuf.errors import SerializationError
+from kafkabuf.extras import needs
+from kafkabuf.formats import Json
+from kafkabuf.shown import json_object
+
+with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
+    import pyarrow as pa
+
+_NEIGHBOURS = 64  # rows
+
+
+def misfits(column: Any, wrong: Callable[[Any], list[int]]) -> list[int]:
+    """The places of wrong values. `wrong` gives the places in a column, or raises pa.ArrowInvalid for one that it
+    cannot place."""
+    try:
+        return wrong(column)
+    except pa.ArrowInvalid:
+        # The half that has no such value is found quickly.
+        if len(column) == 1:
+            return [0]
+        half = len(column) // 2
+        behind = misfits(column.slice(half), wrong)
+        return [*misfits(column.slice(0, half), wrong), *(half + place for place in behind)]
+
+
+def without(rows: Rows, reasons: Mapping[int, str]) -> Rows:
+    """The rows of which those at these places are refused."""
+    if not reasons:
+        return rows
+    raw = RowsAsJson(rows.batch)
+    refused = [*rows.refused, *(Refused(rows.numbers[row], raw[row], reasons[row]) for row in sorted(reasons))]
+    kept = [row for row in range(rows.batch.num_rows) if row not in reasons]
+    return Rows(
+        rows.batch.take(pa.array(kept, pa.int64())),
+        [rows.numbers[row] for row in kept],
+        sorted(refused, key=lambda each: each.line),
+        rows.end,
+    )
+
+
+class RowsAsJson:
+    """The rows of a RecordBatch as lines of JSON, as --value-format json writes them. Some neighbours of a row that is
+    asked for are made with it."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+        self._first = 0
+        self._lines: list[bytes] = []
+
+    def __getitem__(self, row: int) -> bytes:
+        if not self._first <= row < self._first + len(self._lines):
+            self._first, self._lines = row, _as_json(self._batch.slice(row, _NEIGHBOURS))
+        return self._lines[row - self._first]
+
+
+def _as_json(batch: Any) -> list[bytes]:
+    try:
+        return [row or b"" for row in Json().encode(batch)]
+    except SerializationError:  # a type or a text that JSON does not have
+        columns = list(zip(batch.schema.names, batch.columns, strict=True))
+        return [json_object({name: column[row] for name, column in columns}) for row in range(batch.num_rows)]

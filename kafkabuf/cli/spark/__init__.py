@@ -1,0 +1,1 @@
+"""`kafkabuf spark`: what the cluster knows of the Spark sinks."""

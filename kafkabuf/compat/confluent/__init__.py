@@ -1,0 +1,441 @@
+"""Producer with confluent-kafka's settings, arguments, callbacks and errors, over kafkabuf's KafkaProducer.
+
+    from kafkabuf.compat.confluent import Producer
+
+`KafkaError`, `KafkaException` are confluent-kafka's own classes where confluent-kafka is installed, and classes of the
+same shape elsewhere. Keys stay in their partitions: the default partitioner is librdkafka's consistent_random.
+Idempotence is on unless a setting contradicts it. A record without callback needs no poll().
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from kafkabuf.admin.admin import Admin
+from kafkabuf.compat.confluent._confluent import Message, ProduceCore, bytes_of
+from kafkabuf.compat.confluent.arguments import config_of, limit_of, read_batch
+from kafkabuf.compat.confluent.errors import call_error, classes, exception, new_error, peers_errors
+from kafkabuf.compat.confluent.lines import Lines
+from kafkabuf.compat.confluent.log import Forwarding
+from kafkabuf.compat.confluent.metadata import ClusterMetadata, cluster_metadata
+from kafkabuf.compat.confluent.opened import Core, Opened, all_down
+from kafkabuf.compat.confluent.settings import translated
+from kafkabuf.compat.confluent.throttle import ThrottleEvent, Throttles
+from kafkabuf.compat.shared.names import absent
+from kafkabuf.errors import (
+    AbortableTransactionError,
+    BufferExhaustedError,
+    ConfigError,
+    NetworkError,
+    RecordTooLargeError,
+    TimeoutError,
+)
+from kafkabuf.errors import KafkaError as OwnError
+from kafkabuf.process.producer_log import producer_log
+from kafkabuf.process.threads import RLock, new_waiter
+from kafkabuf.producer import described
+from kafkabuf.transactions.groups import group_of, offsets_of
+
+log = producer_log("kafkabuf.compat")
+
+TIMESTAMP_NOT_AVAILABLE, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME = 0, 1, 2
+# How long poll() and flush() wait at a time, while records wait for their topic or errors are watched. Seconds.
+SLICE = 0.05
+# And at most: a signal that another thread has received interrupts poll() then.
+LONG_SLICE = 0.2
+# Bytes that a record takes at most besides its key, value and headers.
+OVERHEAD = 100
+
+__all__ = ["KafkaError", "KafkaException", "Message", "Producer", "ThrottleEvent"]
+
+# What confluent-kafka has and this module lacks, and what takes its place.
+_ELSEWHERE = {
+    "SerializingProducer": "give kafkabuf.KafkaProducer the serializers, as key_serializer and value_serializer: it "
+    "takes confluent-kafka's, too",
+    "AvroProducer": "give kafkabuf.KafkaProducer a value_serializer: kafkabuf.formats has Avro, and confluent-kafka's "
+    "AvroSerializer fits, too",
+    "AIOProducer": "use kafkabuf.aio.AIOKafkaProducer, or kafkabuf.compat.aiokafka",
+    "Consumer": "kafkabuf has no consumer: import it from confluent_kafka",
+    "DeserializingConsumer": "kafkabuf has no consumer: import it from confluent_kafka",
+    "TopicPartition": "import it from confluent_kafka, whose consumer goes with it",
+    "AdminClient": "kafkabuf has no admin client: import it from confluent_kafka.admin",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "KafkaError":
+        return classes().error
+    if name == "KafkaException":
+        return classes().exception
+    raise absent(__name__, name, _ELSEWHERE)
+
+
+class Producer(ProduceCore):
+    """confluent-kafka's Producer. Thread-safe.
+
+    The settings are librdkafka's, in a dict; keywords override them. The constructor connects to no broker and resolves
+    no name. Raises KafkaException for a setting that does not exist, is wrong or cannot be had here.
+    """
+
+    _disowned = False  # True in a forked child that has not opened the producer yet
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if "_producer" in self.__dict__:
+            raise RuntimeError("Producer already __init__:ialized")
+        with peers_errors():
+            self._settings = translated(config_of(args, kwargs))
+            self._errors: deque[OwnError] | None = None if self._settings.error_cb is None else deque()
+            throttle_cb = self._settings.throttle_cb
+            self._throttles = None if throttle_cb is None else Throttles(throttle_cb)
+            self._producer = Opened(self._settings.own, self, errors=self._errors, throttles=self._throttles)
+        self._unfinished: str | None = None  # the transactional call that has timed out
+        self._lost: OwnError | None = None  # of a record that was in no batch, in the present transaction
+        self._end_log = self._begin_log()
+        self._begin()
+
+    def _begin_log(self) -> Callable[[], object]:
+        """Log to the setting `logger` until the result is called, or the producer is collected."""
+        if self._settings.logger is None:
+            for text in self._settings.warnings:
+                log.warning("%s", text)
+            return lambda: None
+        forwarding = Forwarding(self._settings.logger, self._producer)
+        forwarding.write(logging.INFO, "INIT", "kafkabuf's producer is open")
+        for text in self._settings.warnings:
+            forwarding.write(logging.WARNING, "CONFWARN", text)
+        return weakref.finalize(self, forwarding.end)
+
+    def _begin(self) -> None:
+        """Take records from now on: for the producer that is open in this process."""
+        settings, producer = self._settings, self._producer
+        timeout = producer.config.delivery_timeout_ms / 1000
+        self._lines = Lines(self, producer._metadata, timeout, settings.propagation)
+        waiting = weakref.WeakMethod(self._lines.__len__)
+        producer._running.waiting = lambda: (waiting() or _none)()
+        self._statistics = None
+        if settings.stats_cb is not None and settings.stats_interval > 0:
+            from kafkabuf.compat.confluent.statistics import Statistics
+
+            interval, most = settings.stats_interval, settings.max_messages
+            self._statistics = Statistics(producer, settings.stats_cb, interval, most)
+        watches = any(source is not None for source in (self._errors, self._throttles, self._statistics))
+        self._open(
+            Core(producer),
+            self._lines.by_topic,
+            settings.on_delivery,
+            settings.only_errors,
+            watches,
+            settings.max_messages,
+        )
+
+    def __del__(self) -> None:
+        """Nobody can call flush() or poll() any more: say what is lost with the producer.
+
+        Records in the queues are sent in the background. At the interpreter's end sending/lifetime.py has warned.
+        """
+        lines = self.__dict__.get("_lines")
+        if lines is not None and self._is_open() and not self._producer._running.told and (left := len(lines)):
+            log.warning(
+                "a Producer was dropped without flush(): %d records are lost, which waited for a broker to describe "
+                "their topic",
+                left,
+            )
+
+    def _disown(self) -> None:
+        """In a forked child, where the records are the parent's: the next call opens a producer of the child's own."""
+        if self._is_open():
+            self._child_lock = RLock()
+            self._disowned = True
+            self._shut()
+            forgotten = self._forget()
+            del forgotten  # only now: a callback's __del__ may call the producer
+
+    def _refuse_or_open(self) -> None:
+        if not self._disowned:
+            raise RuntimeError("Producer has been closed")
+        with self._child_lock:
+            if self._disowned:
+                with peers_errors():
+                    self._producer.check_open()
+                self._begin()
+                self._disowned = False
+
+    # ---- records -----------------------------------------------------------------------------------------------------
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = -1,
+        callback: Callable[..., object] | None = None,
+        on_delivery: Callable[..., object] | None = None,
+    ) -> int:
+        """produce() each dict (`value`, `key`, `partition`, `callback`, `headers`) and return how many were queued.
+
+        A dict whose record was not queued gets the KafkaError as `_error`. Raises TypeError, ValueError before the
+        first record is queued.
+        """
+        self._check_open()
+        default = on_delivery if on_delivery is not None else callback
+        queued = 0
+        records = read_batch(topic, messages, partition, default)
+        for message, record in zip(messages, records, strict=True):
+            try:
+                self.produce(topic, record.value, record.key, record.partition, record.callback, headers=record.headers)
+                queued += 1
+            except BufferError as error:
+                dict.__setitem__(message, "_error", new_error("_QUEUE_FULL", str(error)))
+            except classes().exception as error:
+                dict.__setitem__(message, "_error", error.args[0])
+        return queued
+
+    def _stand_in_line(self, message: Message, on_delivery: Any) -> None:
+        refusal = self._producer.accumulator.refusal
+        if refusal is not None:  # there is no transaction that the record could join
+            raise refusal()
+        # The caller may change a bytearray before the record is encoded.
+        message.set_key(bytes_of(message.key(), "key"))
+        message.set_value(bytes_of(message.value(), "value"))
+        if (headers := message.headers()) is not None:
+            message.set_headers([(name, bytes_of(data, "header")) for name, data in headers])
+        size = sum(len(data) for data in (message.key(), message.value()) if data is not None)
+        largest = self._producer.config.max_request_size
+        if size + OVERHEAD > largest:
+            raise RecordTooLargeError(f"the record needs up to {size + OVERHEAD} bytes: message.max.bytes is {largest}")
+        self._lines.add(message, on_delivery)
+
+    def _refuse(self, error: OwnError) -> NoReturn:
+        if isinstance(error, BufferExhaustedError):
+            raise BufferError(f"Local: Queue full: {error}") from None
+        if isinstance(error, TypeError):  # key, value or headers are not bytes
+            raise TypeError(str(error)) from None
+        raise exception(error) from None
+
+    def _fail(self, message: Message, on_delivery: Any, error: OwnError) -> None:
+        self._lost = error
+        super()._fail(message, on_delivery, error)
+
+    def flush(self, timeout: float | None = -1) -> int:
+        """Wait until each record has an outcome, up to `timeout` seconds (below 0, or None: for ever), and poll().
+
+        Returns the number of records and delivery reports that are left.
+        """
+        self._check_open()
+        clock = self._producer._clock
+        deadline = float("inf") if timeout is None or timeout < 0 else clock.monotonic() + timeout
+        while True:
+            self._serve_all()
+            left = len(self)
+            seconds = min(deadline - clock.monotonic(), SLICE)
+            if not left or (seconds <= 0 and deadline != float("inf")):
+                return left
+            try:
+                self._producer.flush(seconds)
+            except TimeoutError:
+                continue
+            except OwnError as error:
+                self._refuse(error)
+            if self._lines.by_topic:
+                self._await_report(seconds)
+
+    def _poll(self, timeout: float) -> int:
+        clock = self._producer._clock
+        deadline = float("inf") if timeout < 0 else clock.monotonic() + timeout
+        while True:
+            served = self._serve_all()
+            left = deadline - clock.monotonic()
+            if served or left <= 0:
+                return served
+            self._await_report(min(left, SLICE if self._watches() else LONG_SLICE))
+
+    def _watches(self) -> bool:
+        """Whether poll() has to look for more than reports."""
+        sources = (self._errors, self._throttles, self._statistics)
+        return any(source is not None for source in sources) or bool(self._lines.by_topic)
+
+    def _serve_all(self) -> int:
+        """Call every callback that is due, and return how many."""
+        served = 0
+        if self._lines.by_topic:
+            self._lines.expire()
+        if self._errors is not None:
+            served += self._report_errors(self._errors)
+        if self._throttles is not None:
+            served += self._throttles.serve()
+        if self._statistics is not None:
+            served += self._statistics.serve(len(self), self._due())
+        return served + self._serve()
+
+    def _report_errors(self, failed: deque[OwnError]) -> int:
+        assert self._settings.error_cb is not None
+        served = 0
+        while failed:
+            self._settings.error_cb(call_error(failed.popleft()))
+            served += 1
+        return served
+
+    def _await_report(self, seconds: float) -> None:
+        waiter = new_waiter()
+        if self._add_waiter(waiter):
+            try:
+                waiter.acquire(timeout=seconds)
+            finally:
+                self._remove_waiter(waiter)
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Fail the records that are queued, and with `in_flight` those that are sent and not acknowledged.
+
+        kafkabuf cannot fail the records in flight alone: without `in_queue` the call does nothing.
+        """
+        self._check_open()
+        if in_queue:
+            self._lines.purge("purge() has dropped the record")
+            with peers_errors():
+                self._producer.purge(in_flight=in_flight)
+
+    def __len__(self) -> int:
+        """The number of records without an outcome, and of delivery reports that poll() has to serve."""
+        if not self._is_open():
+            return 0
+        waiting = len(self._lines)  # first: a record that moves meanwhile is counted twice, and never missed
+        queued = sum(batch.count for batch in self._producer.accumulator.incomplete_batches())
+        return waiting + queued + self._due()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        if not self._is_open():
+            return f"{type(self).__name__}(not open)"
+        return f"{type(self).__name__}({described(self._producer.config)}, open)"
+
+    # ---- the cluster -------------------------------------------------------------------------------------------------
+
+    def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
+        """Brokers and topics (None: all topics), with confluent-kafka's names. Creates no topic."""
+        self._check_open()
+        config = self._producer.config
+        if timeout is not None and timeout >= 0:
+            config = config.replaced({"max_block_ms": int(timeout * 1000)})
+        with peers_errors():
+            try:
+                with Admin(config) as admin:
+                    try:
+                        response = admin.describe_cluster(None if topic is None else [topic])
+                        return cluster_metadata(response, admin.answered_by)
+                    except TimeoutError as error:
+                        if all_down(admin._client):
+                            raise NetworkError(f"Failed to get metadata: {error}") from error
+                        raise
+            except ConfigError as error:  # no bootstrap server can be resolved
+                raise NetworkError(str(error)) from error
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use another name and password for the connections that are opened from now on."""
+        if not isinstance(username, str) or not isinstance(password, str):
+            raise TypeError("username and password must be str")
+        self._check_open()
+        with peers_errors():
+            self._producer.set_credentials(username, password)
+
+    def cluster_id(self, timeout: float | None = -1) -> str | None:
+        return self.list_topics("", timeout).cluster_id
+
+    # ---- transactions ------------------------------------------------------------------------------------------------
+
+    def init_transactions(self, timeout: float | None = -1) -> None:
+        """Prepare for transactions. The time-outs of this and the next four are seconds; below 0: max.block.ms."""
+        with self._transactional("init_transactions"):
+            self._producer._transaction_manager().init(limit_of(timeout))
+
+    def begin_transaction(self) -> None:
+        with self._transactional("begin_transaction"):
+            # Another thread's record may have come into a line while the transaction before was committed.
+            self._lines.purge("its transaction has ended")
+            self._producer.begin_transaction()
+            self._lost = None
+
+    def send_offsets_to_transaction(
+        self, positions: Sequence[Any], group_metadata: Any, timeout: float | None = -1
+    ) -> None:
+        """Add a consumer's offsets (a list of TopicPartition) to the transaction.
+
+        `group_metadata` is confluent-kafka's consumer_group_metadata(), a GroupMetadata of kafkabuf, or a group id.
+        """
+        offsets = {(each.topic, each.partition): each for each in positions if each.offset >= 0}
+        group = group_of(group_metadata)
+        with self._transactional("send_offsets_to_transaction"):
+            self._producer._transaction_manager().send_offsets(offsets_of(offsets), group, limit_of(timeout))
+
+    def commit_transaction(self, timeout: float | None = -1) -> None:
+        """flush(), and commit the transaction."""
+        with self._transactional("commit_transaction"):
+            if self._lines.by_topic:
+                self.flush(timeout)
+                if self._lines.by_topic:
+                    raise TimeoutError(f"{len(self._lines)} records still wait for their topic: call flush()")
+            if self._lost is not None:
+                raise AbortableTransactionError(f"a record of the transaction has failed: {self._lost}")
+            self._producer._transaction_manager().commit(limit_of(timeout))
+        self._serve_all()
+
+    def abort_transaction(self, timeout: float | None = -1) -> None:
+        """Drop the records that are queued, and abort the transaction."""
+        with self._transactional("abort_transaction"):
+            self._lines.purge("the transaction was aborted")
+            self._producer._transaction_manager().abort(limit_of(timeout))
+            self._lost = None
+        self._serve_all()
+
+    @contextmanager
+    def _transactional(self, call: str) -> Iterator[None]:
+        self._check_open()
+        if self._producer.config.transactional_id is None:
+            text = "The Transactional API requires transactional.id to be configured"
+            raise classes().exception(new_error("_NOT_CONFIGURED", text))
+        if self._unfinished not in (None, call):
+            text = f"{self._unfinished}() has timed out and goes on: call it again before {call}()"
+            raise classes().exception(new_error("_CONFLICT", text, retriable=True))
+        try:
+            yield
+        except TimeoutError as error:
+            self._unfinished = call
+            raise classes().exception(new_error("_TIMED_OUT", str(error), retriable=True)) from error
+        except OwnError as error:
+            self._unfinished = None
+            raise exception(error, of_transaction=True) from error
+        self._unfinished = None
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> bool:
+        """flush() and stop. A second call does nothing."""
+        if not self._is_open():
+            self._disowned = False
+            return True
+        try:
+            self.flush()
+        finally:
+            self._shut()
+            self._producer.close()
+            self._end_log()
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _none() -> int:
+    """The lines are gone."""
+    return 0

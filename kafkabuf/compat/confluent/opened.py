@@ -1,0 +1,126 @@
+"""The kafkabuf producer below compat.confluent's Producer: it opens without a broker, and its send() never waits."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import Any, Protocol
+
+from kafkabuf.append._producer import ProducerCore
+from kafkabuf.backoff import uniform
+from kafkabuf.batches._accumulator import TopicQueues
+from kafkabuf.clock import Clock
+from kafkabuf.compat.confluent._confluent import MustWait
+from kafkabuf.compat.confluent.errors import AllBrokersDownError
+from kafkabuf.compat.confluent.settings import NO_SERVERS
+from kafkabuf.compat.confluent.throttle import Throttles
+from kafkabuf.compat.shared.late_names import late_client
+from kafkabuf.config.secret import SecretStr
+from kafkabuf.errors import KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
+from kafkabuf.network import resolve
+from kafkabuf.network.client import NetworkClient
+from kafkabuf.network.connection_state import NodeConnection
+from kafkabuf.network.resolve import Address
+from kafkabuf.producer import KafkaProducer
+
+# At most so many errors wait for poll(); newer errors push the oldest out.
+MOST_ERRORS = 100
+
+
+class Face(Protocol):
+    def _disown(self) -> None: ...
+
+
+class Opened(KafkaProducer):
+    """kafkabuf's producer, which opens though no bootstrap server can be resolved yet.
+
+    `errors` takes the errors of connections, `throttles` the throttle times of responses; None: nobody asks for them. A
+    fork calls the face's _disown().
+    """
+
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        face: Face,
+        *,
+        errors: deque[KafkaError] | None,
+        throttles: Throttles | None = None,
+    ) -> None:
+        self._face = weakref.ref(face)
+        self._errors = errors
+        self._throttles = throttles
+        super().__init__(settings)
+
+    def _connect(self, clock: Clock) -> NetworkClient:
+        client = late_client(_Client, self.config, clock, self._metadata, resolver=_resolve)
+        client.errors = self._errors
+        if self._throttles is not None:
+            self._throttles.watch(client)
+        return client
+
+    def _disown(self) -> None:
+        super()._disown()
+        face = self._face()
+        if face is not None:
+            face._disown()
+
+    def set_credentials(self, username: str, password: str) -> None:
+        """Any thread: connections that authenticate from now on use this name and password."""
+        self.config = self.config.replaced({"sasl_username": username, "sasl_password": SecretStr(password)})
+        authenticator = self._sender._client._authenticator
+        if authenticator is not None:
+            from kafkabuf.network.sasl import mechanisms as sasl
+
+            authenticator.use(sasl.mechanism(self.config, self._clock, uniform))
+
+
+class Core(ProducerCore):
+    """send() of a producer's queues that never waits: it raises MustWait or BufferExhaustedError."""
+
+    def __init__(self, producer: Opened) -> None:
+        self._producer = producer
+        self._open(producer.accumulator, producer.config.replaced({"max_block_ms": 0}), producer._clock)
+
+    def _await_topic(self, name: str) -> TopicQueues:
+        try:
+            return self._producer._await_topic(name, 0)
+        except (TimeoutError, UnknownTopicOrPartitionError):
+            raise MustWait from None
+
+    def _await_partition(self, name: str, partition: int, timeout: float) -> None:
+        """Nothing to wait for: a partition that is unknown now is refused. Metadata is requested for the next try."""
+        self._producer._metadata.add_topic(name)
+        self._producer._metadata.request_update()
+
+
+def all_down(client: NetworkClient) -> int:
+    """How many brokers the client knows, if it has failed to connect to each; else 0."""
+    nodes = client.known_nodes() or client.bootstrap_nodes()
+    return len(nodes) if all(node.last_error is not None for node in nodes) else 0
+
+
+class _Client(NetworkClient):
+    errors: deque[KafkaError] | None = None
+    _outage = False  # all brokers are down, and `errors` says so
+
+    def _disconnect(self, node: NodeConnection, error: KafkaError, now: float, *, advise: bool = True) -> None:
+        super()._disconnect(node, error, now, advise=advise)
+        if self.errors is None or node.last_error is None:
+            return
+        self.errors.append(node.last_error)
+        down = all_down(self)
+        if down and not self._outage:
+            self._outage = True
+            self.errors.append(AllBrokersDownError(f"{down}/{down} brokers are down"))
+        while len(self.errors) > MOST_ERRORS:
+            self.errors.popleft()
+
+    def established(self, node: NodeConnection) -> None:
+        super().established(node)
+        self._outage = False
+
+
+def _resolve(host: str, port: int) -> list[Address]:
+    if f"{host}:{port}" == NO_SERVERS:
+        raise NetworkError("bootstrap.servers is not set")
+    return resolve.resolve(host, port)

@@ -1,8 +1,0 @@
-# cython: language_level=3
-"""Arrow's C schema as a plain value."""
-
-from kafkabuf.append._arrow cimport ArrowSchema
-
-
-# Describe an Arrow schema as an ArrowType (arrow_types.py). Raises SerializationError.
-cdef object describe(const ArrowSchema* schema)

@@ -1,0 +1,1 @@
+"""Avro: schemas, and what makes values of columns and of objects."""

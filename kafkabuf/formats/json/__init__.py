@@ -1,0 +1,1 @@
+"""JSON: schemas, and what makes values of columns and of objects."""

@@ -1,0 +1,1 @@
+"""Protobuf: descriptors, and what makes values of columns and of objects."""

@@ -1,0 +1,1 @@
+"""What all formats share: the program that makes the values of a column, and the objects of a single record."""

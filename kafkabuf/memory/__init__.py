@@ -1,0 +1,1 @@
+"""What lies under the pool: slabs and blocks of the arena, and the bytes that a caller lends."""

@@ -1,0 +1,1 @@
+"""One HTTP request with an end, for token endpoints and schema registries."""

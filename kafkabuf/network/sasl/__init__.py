@@ -1,0 +1,1 @@
+"""SASL: from the sasl.* settings to credentials, a file for each mechanism."""

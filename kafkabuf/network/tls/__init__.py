@@ -1,0 +1,1 @@
+"""TLS: from the ssl.* settings, PEM files and stores to an SSLContext."""

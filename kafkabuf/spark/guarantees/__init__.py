@@ -1,0 +1,1 @@
+"""`deliveryGuarantee`: a file for each."""

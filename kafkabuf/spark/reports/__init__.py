@@ -1,0 +1,1 @@
+"""What a write has sent, and the markers that remember it."""

@@ -1,0 +1,1 @@
+"""What lives in a Python worker from task to task."""

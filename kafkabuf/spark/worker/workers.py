@@ -1,0 +1,162 @@
+"""The producers and admins that live in this Python worker from task to task, and from micro-batch to micro-batch.
+
+Spark uses a Python worker for one task after the other, and ends it with os._exit or SIGKILL. So a producer keeps its
+connections, metadata and memory for the next task with the same settings. A producer with transactions serves the
+transactional id of one task after the other (sharing.py). No exit handler runs: each task flushes the rows that it has
+sent.
+
+A task has a producer for itself: `lent` takes it out of the store, and puts it back if the task succeeded. A producer
+that no task has used for a minute is closed.
+
+Only tasks and the transactional guarantees import this module: it loads the extensions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import NamedTuple, TypeVar, cast
+
+from kafkabuf.admin.transactions import TransactionAdmin
+from kafkabuf.config.model import ProducerConfig
+from kafkabuf.process._time import monotonic
+from kafkabuf.producer import KafkaProducer
+from kafkabuf.spark.options.option_names import Settings
+from kafkabuf.spark.options.options import SinkOptions
+from kafkabuf.spark.worker import heap
+from kafkabuf.spark.worker.limits import TopicLimits
+
+Kept = TypeVar("Kept", KafkaProducer, TransactionAdmin)
+
+# A task has many rows at hand, so batches fill: 128 KiB instead of Kafka's 16 halve the CPU of client and broker, and
+# 512 KiB take a quarter off the broker's CPU again. With fewer than four slabs for each partition the pool runs dry
+# first, and the batches that go out are almost empty. A task of aligned rows writes one partition, however many the
+# topic has.
+_SMALLEST_BATCH, _LARGEST_BATCH = 1 << 14, 1 << 19
+_SLABS_PER_PARTITION = 4
+
+_IDLE_SECONDS = 60.0
+# The transactional id of a producer that serves none yet.
+_UNASSIGNED = "kafkabuf-sink"
+# How long closing may take after a failure: readers wait for the end of the transaction, the retry waits for the close.
+ABORT_SECONDS = 5.0
+
+
+class _Idle(NamedTuple):
+    client: KafkaProducer | TransactionAdmin
+    since: float
+
+
+# The key has the process id: a forked child must not use the sockets and threads of its parent.
+_idle: dict[tuple[int, str, Settings], list[_Idle]] = {}
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def task_settings(options: SinkOptions, limits: TopicLimits | None = None) -> Settings:
+    """The settings of a producer that writes the rows of a task: with a batch.size for many rows.
+
+    A batch.size of the user is kept, and Kafka's default where rows name their topics. A batch fits the topic's
+    max.message.bytes, if `limits` know it. Asks the cluster once how many partitions the topic has, unless the rows are
+    aligned: then a task writes one of them. Raises what `Admin.partitions_of` raises.
+    """
+    if options.topic is None or "batch.size" in dict(options.producer):
+        return options.producer
+    config, partitions = _config(options.producer), 1
+    if options.aligned is None:
+        with lent_admin(options.producer) as admin:
+            partitions = admin.partitions_of(options.topic)
+    largest = config.max_request_size if limits is None or limits.max_bytes is None else limits.max_bytes
+    size = batch_size(config.buffer_memory, partitions, largest)
+    return tuple(sorted([*options.producer, ("batch.size", str(size))]))
+
+
+def batch_size(buffer_memory: int, partitions: int, largest: int) -> int:
+    """The largest power of two, from 16 to 512 KiB, up to `largest`, of which the buffer holds four a partition.
+
+    All sizes are bytes.
+    """
+    fitting = min(buffer_memory // (_SLABS_PER_PARTITION * partitions), largest)
+    return max(_SMALLEST_BATCH, min(_LARGEST_BATCH, 1 << max(fitting.bit_length() - 1, 0)))
+
+
+# ---- clients ---------------------------------------------------------------------------------------------------------
+
+
+def _config(settings: Settings) -> ProducerConfig:
+    return ProducerConfig.from_mapping(dict(settings))
+
+
+@contextmanager
+def lent(settings: Settings) -> Iterator[KafkaProducer]:
+    """A producer without transactions. An error drops its unsent records: the retry must not find them."""
+    with _lent("producer", settings, lambda: KafkaProducer(_config(settings)), 0.0) as producer:
+        yield producer
+
+
+@contextmanager
+def lent_transactional(settings: Settings, *, close_seconds: float = ABORT_SECONDS) -> Iterator[KafkaProducer]:
+    """A producer with transactions: the caller assigns it a transactional id (sharing.py).
+
+    An error closes it. Then it aborts its open transaction, if that takes `close_seconds` at most. With 0 it leaves the
+    transaction to others.
+    """
+    with_id = tuple(sorted([*settings, ("transactional.id", _UNASSIGNED)]))
+    with _lent("producer", with_id, lambda: KafkaProducer(_config(with_id)), close_seconds) as producer:
+        yield producer
+
+
+@contextmanager
+def lent_admin(settings: Settings) -> Iterator[TransactionAdmin]:
+    """An admin. It may know topics and leaders of some minutes ago."""
+
+    def make() -> TransactionAdmin:
+        return TransactionAdmin(_config(settings))
+
+    with _lent("admin", settings, make, 0.0) as admin:
+        yield admin
+
+
+@contextmanager
+def _lent(kind: str, settings: Settings, make: Callable[[], Kept], close_seconds: float) -> Iterator[Kept]:
+    key = (os.getpid(), kind, settings)
+    _close_idle()
+    kept = _idle.get(key)
+    found = cast(Kept, kept.pop().client) if kept else make()
+    try:
+        yield found
+    except BaseException:
+        close_after_failure(found, close_seconds)
+        raise
+    _idle.setdefault(key, []).append(_Idle(found, monotonic()))
+
+
+def close_after_failure(client: KafkaProducer | TransactionAdmin, seconds: float) -> None:
+    """Close a client that may be in any state."""
+    if isinstance(client, TransactionAdmin):
+        client.close()
+    else:
+        client.close(timeout=seconds)
+    heap.thaw()
+
+
+def _close_idle() -> None:
+    """Close what no task has used for a minute: a query that has ended leaves its producers behind."""
+    oldest = monotonic() - _IDLE_SECONDS
+    for key, kept in _idle.items():
+        if key[0] == os.getpid():
+            for idle in [idle for idle in kept if idle.since < oldest]:
+                kept.remove(idle)
+                idle.client.close()
+                heap.thaw()
+
+
+def close_all() -> None:
+    """Close every producer and admin that no task uses now. For tests: Spark ends a worker without a call."""
+    for key in [key for key in _idle if key[0] == os.getpid()]:
+        for idle in _idle.pop(key):
+            idle.client.close()

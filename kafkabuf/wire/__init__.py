@@ -1,0 +1,1 @@
+"""What lies under the records: numbers as Kafka writes them, checksums, and the hash of keys."""

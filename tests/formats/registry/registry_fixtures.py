@@ -1,0 +1,20 @@
+"""A fake registry and both clients of it: a test with `client` runs with each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.formats.registry.registry_support import CLIENTS, FakeRegistry, running
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeRegistry]:
+    with running(FakeRegistry()) as registry:
+        yield registry
