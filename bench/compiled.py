@@ -1,10 +1,12 @@
-"""Compiles a .pyx of the bench at its first use: a load that would cost more in Python than the code it measures."""
+"""Compiles a .pyx of the bench at its first use: for what Python would make slow, or cannot call."""
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import importlib.util
-from contextlib import chdir
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -12,16 +14,20 @@ from Cython.Build import cythonize
 from setuptools import Distribution, Extension  # type: ignore[import-untyped]
 from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
 
+import kafkabuf
+
 ROOT = Path(__file__).parent.parent
 BUILT = Path("build", "bench", "compiled")
+HEADERS = Path(kafkabuf.__file__).parent
 
 
 @functools.cache
 def load(name: str) -> ModuleType:
     """The module bench.NAME, from its .pyx. It is compiled again after a change to it or to a module it cimports."""
     module = f"bench.{name}"
-    with chdir(ROOT):
-        extension = Extension(module, [f"bench/{name.replace('.', '/')}.pyx"], extra_compile_args=["-O3"])
+    source = f"bench/{name.replace('.', '/')}.pyx"
+    with chdir(ROOT), _alone():
+        extension = Extension(module, [source], include_dirs=[str(HEADERS)], extra_compile_args=["-O3"])
         sources = cythonize([extension], build_dir=str(BUILT), quiet=True)  # type: ignore[no-untyped-call]
         command = build_ext(Distribution({"ext_modules": sources}))
         command.build_lib, command.build_temp = str(BUILT), str(BUILT / "temp")
@@ -34,3 +40,12 @@ def load(name: str) -> ModuleType:
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     return loaded
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Other processes wait: the workers of pytest would write the same files."""
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with (BUILT / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -10,10 +10,12 @@ import gc
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
 
+from bench import compiled
 from kafkabuf._pool import BufferPool
 from kafkabuf._records import MemoryRecordsBuilder, crc32, crc32c
 from kafkabuf.batches.accumulator import RecordAccumulator
@@ -272,7 +274,7 @@ def checksum(function: Callable[[bytes], int]) -> Run:
 
 
 def pool_slab() -> Run:
-    return BufferPool(1 << 20, 16 * 1024, clock=SystemClock())._bench_pairs
+    return partial(compiled.load("core").allocate_pairs, BufferPool(1 << 20, 16 * 1024, clock=SystemClock()))
 
 
 def pool_run() -> Run:

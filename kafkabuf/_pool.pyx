@@ -25,7 +25,6 @@ from weakref import WeakSet
 import numpy as np
 
 from kafkabuf.process._lock cimport break_lock
-from kafkabuf.process._time cimport kb_monotonic
 from kafkabuf.memory._view cimport items_of, length_of, view_of
 from kafkabuf.memory._blocks cimport (
     block_in_use, block_inconsistency, block_size, count_blocks, put_block, set_up_blocks, take_block, tear_down_blocks,
@@ -471,24 +470,6 @@ cdef class BufferPool:
         nbytes = self.accounting()
         if sum(nbytes.values()) != self.total:
             raise AssertionError(f"the sum of {nbytes} is not {self.total} bytes")
-
-    def _release_run(self, Py_ssize_t first, Py_ssize_t extent):
-        """The C function `release`, for tests. Raises ValueError if `release` returns -1."""
-        if self.release(first, extent) < 0:
-            raise ValueError(f"the run of extent {extent} from {first} on is not all in use: some of it was released "
-                             f"already, or never taken")
-
-    def _bench_pairs(self, Py_ssize_t pairs, nbytes=None):
-        """The seconds that `pairs` allocations and releases of `nbytes` (None: a slab) take without the GIL."""
-        cdef Py_ssize_t _i, slab
-        cdef Py_ssize_t extent = 1 if nbytes is None else self.extent_for(nbytes)
-        started = kb_monotonic()
-        with nogil:
-            for _i in range(pairs):
-                slab = self.try_allocate(extent)
-                if slab >= 0:
-                    self.release(slab, extent)
-        return kb_monotonic() - started
 
 
 cdef void wake_up(PyObject* wake) noexcept with gil:

@@ -8,11 +8,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from kafkabuf.memory._held cimport (
     Headers, Held, field_of, hold_headers, hold_nothing, release_headers, release_held, view_or_none,
 )
-from kafkabuf.process._time cimport kb_monotonic
 from kafkabuf.memory._view cimport items_of, length_of, view_of
 from kafkabuf.wire._wire cimport (
-    kb_crc32, kb_crc32_init, kb_crc32_portable, kb_crc32c, kb_crc32c_init, kb_crc32c_portable, murmur2,
-    put_bytes, put_i8, put_i16, put_i32, put_i64,
+    kb_crc32, kb_crc32_init, kb_crc32c, kb_crc32c_init, murmur2, put_bytes, put_i8, put_i16, put_i32, put_i64,
 )
 
 from kafkabuf.errors import ClosedError, InvalidTimestampError, RecordTooLargeError, SerializationError
@@ -174,30 +172,6 @@ cdef class MemoryRecordsBuilder:
         finish(&self.builder, producer_id, producer_epoch, base_sequence, transactional)
         return PyBytes_FromStringAndSize(<char*>self.builder.base, self.builder.position)
 
-    def _bench_appends(self, int64_t timestamp_ms, key, value, Py_ssize_t count):
-        """The seconds that `count` records take without the GIL, for bench/: has_room, append, finish when full."""
-        cdef Record r
-        cdef Py_ssize_t _i, capacity = self.builder.capacity
-        cdef RecordsBuilder b = self.builder
-        r.timestamp = timestamp_ms
-        views = view_or_none(key), view_or_none(value)
-        r.key, r.value = field_of(views[0]), field_of(views[1])
-        attach_none(&r)
-        if self.builder.count or size_upper_bound(b.magic, &r) > capacity:
-            raise ValueError("the builder must have no records, and its write_limit must hold one of these records")
-        started = kb_monotonic()
-        with nogil:
-            for _i in range(count):
-                if not has_room(&b, &r):
-                    finish(&b, -1, -1, -1, False)
-                    builder_init(&b, b.base, b.capacity, b.write_limit, b.magic)
-                    measure(&b, &r)
-                append(&b, &r)
-            finish(&b, -1, -1, -1, False)
-        elapsed = kb_monotonic() - started
-        self.builder = b
-        return elapsed
-
     @property
     def count(self):
         return self.builder.count
@@ -208,19 +182,7 @@ cdef class MemoryRecordsBuilder:
         return self.builder.position
 
 
-# ---- inline functions made visible, for tests and tools --------------------------------------------------------------
-
-def estimate_size_upper_bound(int magic, key, value, headers=()):
-    """Bytes that a batch of this one record never exceeds (Kafka's `estimateSizeInBytesUpperBound`)."""
-    cdef Record r
-    cdef Headers held
-    views = view_or_none(key), view_or_none(value)
-    r.key, r.value = field_of(views[0]), field_of(views[1])
-    hold_headers(&held, headers)
-    attach(&r, &held)
-    release_headers(&held)
-    return size_upper_bound(magic, &r)
-
+# ---- inline functions made visible --------------------------------------------------------------
 
 ctypedef uint32_t (*Crc)(uint32_t crc, const uint8_t* data, size_t n) noexcept
 
@@ -235,19 +197,9 @@ def crc32c(data, uint32_t crc=0):
     return crc_of(kb_crc32c, data, crc)
 
 
-def crc32c_portable(data, uint32_t crc=0):
-    """As crc32c, by table, as CPUs without the instruction compute it."""
-    return crc_of(kb_crc32c_portable, data, crc)
-
-
 def crc32(data, uint32_t crc=0):
     """CRC-32 (IEEE) of bytes, continuing from `crc`."""
     return crc_of(kb_crc32, data, crc)
-
-
-def crc32_portable(data, uint32_t crc=0):
-    """As crc32, by table, as CPUs without carry-less multiplication or a CRC-32 instruction compute it."""
-    return crc_of(kb_crc32_portable, data, crc)
 
 
 def murmur2_hash(data):

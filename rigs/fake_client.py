@@ -13,13 +13,15 @@ from typing import Any
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record import MemoryRecords
 
-from kafkabuf.errors import ClosedError, KafkaError, UnsupportedVersionError
+from kafkabuf.errors import ClosedError, CorruptMessageError, KafkaError, UnsupportedVersionError
 from kafkabuf.network.client import Completion, Request
 from kafkabuf.protocol import messages
 from kafkabuf.protocol._frame import Frame
-from kafkabuf.sending._produce import says_all_were_taken
+from kafkabuf.sending._produce import parse_response
 
 NEVER = float("inf")
+# The first Produce version in which the client pauses, and not the broker (KIP-219).
+FIRST_TO_THROTTLE = 6
 
 
 @dataclass
@@ -168,7 +170,14 @@ class Sent:
 
 
 def _all_were_taken(sent: Sent, response: bytes) -> bool:
-    return says_all_were_taken(sent.request.version, response, len(sent.produced.records))
+    """What the poll call asks of a response before it starts a queued request."""
+    try:
+        parsed = parse_response(sent.request.version, response)
+    except CorruptMessageError:
+        return False
+    errors = any(part.error_code or part.message or part.record_errors for part in parsed.partitions.values())
+    paused = parsed.throttle_ms and sent.request.version >= FIRST_TO_THROTTLE
+    return len(parsed.partitions) == len(sent.produced.records) and not errors and not paused
 
 
 @dataclass

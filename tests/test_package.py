@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+from pathlib import Path
 
 import pytest
 
@@ -31,3 +33,11 @@ def test_names_of_the_package_can_be_imported() -> None:
     assert {name: getattr(importlib.import_module("kafkabuf"), name) for name in kafkabuf.__all__}
     with pytest.raises(ImportError, match="cannot import name 'nonsense'"):
         exec("from kafkabuf import nonsense")
+
+
+def test_extensions_have_no_functions_for_tests_and_benches() -> None:
+    """bench/core.pyx has them."""
+    for path in Path(kafkabuf.__file__).parent.rglob("*.pyx"):
+        text = path.read_text()
+        assert re.findall(r"def \w*(?:bench|test)\w*\(", text) == [], path
+        assert re.findall(r"[Ff]or (?:the )?(?:tests|bench)\b.*", text) == [], path

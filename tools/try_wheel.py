@@ -22,8 +22,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
 # What the tests import and read.
-COPIED = ("tests", "rigs", "tools", "docs", "pyproject.toml", "README.md", "setup.py")
+COPIED = ("tests", "bench", "rigs", "tools", "docs", "pyproject.toml", "README.md", "setup.py")
 EXTRAS = ("test", "spark")
+# bench/compiled.py compiles an extension against the wheel's .pxd files.
+BUILD = ("setuptools", "cython")
 # PySpark has 450 MB and atheris no wheel for most platforms; the quick tests need neither.
 NOT_NEEDED = {"pyspark", "atheris"}
 
@@ -52,7 +54,7 @@ class Trial:
         self._run("-I", smoke, "cluster")
 
     def quick_tests(self, arguments: list[str]) -> None:
-        self._pip(self._with("cli", "broker"), *self._needed_by_tests())
+        self._pip(self._with("cli", "broker"), *self._needed_by_tests(), *BUILD)
         copy = self._folder / "tree"
         copy.mkdir()
         unwanted = shutil.ignore_patterns("__pycache__", "*.so", "*.c")

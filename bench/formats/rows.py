@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from bench import compiled
 from bench.batches import flights
 from bench.claim import Job, Measurement, Metric
 
@@ -61,10 +62,8 @@ def measured(job: Job, encode: Callable[[Any, int], int]) -> Measurement:
 
 def in_c(make_format: Callable[[], Format], job: Job) -> Measurement:
     """The format's encoder alone: nothing is done in Python for a row."""
-    from kafkabuf.formats.rows._encoded import bench_rows
-
-    encoding = make_format()
-    return measured(job, lambda batch, rounds: bench_rows(encoding, batch, rounds))
+    encoding, encode = make_format(), compiled.load("core").encode_rows
+    return measured(job, lambda batch, rounds: encode(encoding, batch, rounds))
 
 
 def to_list(make_format: Callable[[], Format], job: Job) -> Measurement:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench import java
+from bench import compiled, java
 from bench.claim import Case, Claim, Goal, Job, Measurement, Metric
 from bench.measure import BATCH_SMALL, VALUE_SIZE
 
@@ -30,10 +30,10 @@ Open = Callable[[int], tuple[Append, Callable[[], Any]]]
 
 
 def _in_c(job: Job) -> Measurement:
-    from kafkabuf import MemoryRecordsBuilder
-
     def seconds(magic: int) -> float:
-        return MemoryRecordsBuilder(magic, BATCH_SMALL)._bench_appends(TIMESTAMP, KEY, VALUE, job.amount)
+        append = compiled.load("core").append_records
+        elapsed: float = append(magic, bytearray(BATCH_SMALL), TIMESTAMP, KEY, VALUE, job.amount)[0]
+        return elapsed
 
     return _both_formats(seconds, job.amount)
 

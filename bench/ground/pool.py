@@ -6,7 +6,7 @@ import threading
 import time
 from functools import partial
 
-from bench import java
+from bench import compiled, java
 from bench.claim import Case, Claim, Goal, Job, Measurement, Metric
 from bench.measure import BATCH_SMALL
 
@@ -19,7 +19,8 @@ def _ours(size: int, threads: int, job: Job) -> Measurement:
     from kafkabuf import BufferPool
 
     pool = BufferPool(TOTAL, BATCH_SMALL)
-    loops = [threading.Thread(target=pool._bench_pairs, args=(job.amount, size)) for _ in range(threads)]
+    loop_in_c = compiled.load("core").allocate_pairs
+    loops = [threading.Thread(target=loop_in_c, args=(pool, job.amount, size)) for _ in range(threads)]
     started = time.perf_counter()
     for loop in loops:
         loop.start()

@@ -28,5 +28,7 @@ cdef class ProduceResponse:
 # dropped.
 cpdef Frame build_request(int version, int correlation_id, bytes client_id, int acks, int timeout_ms, list batches,
                           bytes transactional_id=*)
+# Whether a response says without an error that all `asked` partitions were taken. The poll call asks this.
+cdef bint took_all(const unsigned char* response, Py_ssize_t size, int version, int asked) noexcept nogil
 # Raises CorruptMessageError.
 cpdef ProduceResponse parse_response(int version, bytes frame)

@@ -329,11 +329,6 @@ cdef bint took_all(const unsigned char* response, Py_ssize_t size, int version, 
     return s.left == 0 and missing == 0
 
 
-def says_all_were_taken(int version, bytes frame not None, int partitions):
-    """For tests: whether the poll call takes `frame` for a response without errors about that many partitions."""
-    return len(frame) > 0 and took_all(<const uint8_t*>PyBytes_AS_STRING(frame), len(frame), version, partitions)
-
-
 cpdef ProduceResponse parse_response(int version, bytes frame):
     """The ProduceResponse in a frame, from which the caller has cut off the size. Raises CorruptMessageError."""
     cdef Reader r = Reader.__new__(Reader)

@@ -465,10 +465,6 @@ cdef class SenderCore:
         self._go_again(request.batches, error, True)
         return 0
 
-    def on_completion(self, Completion completion not None):
-        """Handle one completion as a turn does, for tests."""
-        self.end_request(completion)
-
     cdef int end_request(self, Completion completion) except -1:
         """A request has ended: each of its batches gets its outcome, or goes back into its queue.
 

@@ -13,7 +13,7 @@ cdef extern from "wire/_crc32.h" nogil:
     # Each module that computes CRCs calls kb_crc32_init or kb_crc32c_init once, when Python imports the module.
     void kb_crc32_init() noexcept
     uint32_t kb_crc32(uint32_t crc, const uint8_t* data, size_t n) noexcept
-    # Uses a table on every CPU. For tests, which compare each function with another implementation.
+    # Uses a table on every CPU.
     uint32_t kb_crc32_portable(uint32_t crc, const uint8_t* data, size_t n) noexcept
 
 

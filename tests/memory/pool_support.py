@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from bench import compiled
 from kafkabuf._pool import BufferPool
 from kafkabuf.clock import Lockable, ManualClock, SystemClock
 
@@ -75,6 +76,16 @@ def until(condition: Callable[[], bool]) -> None:
 
 def make_pool(slabs: int, clock: SystemClock | ManualClock | None = None, *, loose: int = 0) -> BufferPool:
     return BufferPool(slabs * SLAB + loose, SLAB, clock=clock or ManualClock(auto_advance=True))
+
+
+def release_run(pool: BufferPool, first: int, extent: int) -> None:
+    """Release a run, whoever holds it. Raises ValueError for a run that is not all in use."""
+    compiled.load("core").release_run(pool, first, extent)
+
+
+def allocate_pairs(pool: BufferPool, pairs: int) -> None:
+    """Allocate and release a slab so many times, without the GIL."""
+    compiled.load("core").allocate_pairs(pool, pairs)
 
 
 def assert_all_free(pool: BufferPool) -> None:

@@ -16,7 +16,7 @@ import pytest
 from kafkabuf import _pool
 from kafkabuf._pool import BufferPool, Slab
 from kafkabuf.errors import AllocationTooLargeError, BufferExhaustedError, ConfigError
-from tests.memory.pool_support import SLAB, ScriptedClock, assert_all_free, make_pool
+from tests.memory.pool_support import SLAB, ScriptedClock, assert_all_free, make_pool, release_run
 
 # ---- allocating and releasing ----------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ def test_second_release_is_refused() -> None:
 def test_stale_handle_can_neither_read_nor_release() -> None:
     pool = make_pool(2)
     stale = pool.allocate(SLAB, 0)
-    pool._release_run(stale.first, 1)  # as a batch that expired would
+    release_run(pool, stale.first, 1)  # as a batch that expired would
     other = pool.allocate(SLAB, 0)
     assert (other.first, other.generation) == (stale.first, stale.generation + 1)
     for use in (memoryview, lambda handle: handle.address, lambda handle: handle.state):
@@ -237,7 +237,7 @@ def test_stale_handle_can_neither_read_nor_release() -> None:
 def test_collected_stale_handle_releases_nothing() -> None:
     pool = make_pool(1)
     stale = pool.allocate(SLAB, 0)
-    pool._release_run(0, 1)
+    release_run(pool, 0, 1)
     other = pool.allocate(SLAB, 0)
     del stale
     assert pool.free_bytes == 0
@@ -250,7 +250,7 @@ def test_release_of_slabs_not_in_use_is_refused(first: int, count: int) -> None:
     pool = make_pool(4)
     held = pool.allocate(SLAB, 0)
     with pytest.raises(ValueError, match="not all in use"):
-        pool._release_run(first, count)
+        release_run(pool, first, count)
     assert pool.refused_total == 1
     pool.check()
     assert pool.free_bytes == 3 * SLAB

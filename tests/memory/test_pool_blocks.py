@@ -12,7 +12,7 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.errors import BufferExhaustedError
 from rigs.producer import assert_whole
 from tests.effort import effort
-from tests.memory.pool_support import ArrivalClock, in_thread
+from tests.memory.pool_support import ArrivalClock, in_thread, release_run
 
 SLABS = 5
 SLAB = 16 * 1024
@@ -95,7 +95,7 @@ class BlockMachine(RuleBasedStateMachine):
             with pytest.raises(ValueError, match="released"):
                 handle.release()
             with pytest.raises(ValueError, match="not all in use"):
-                self.pool._release_run(first, extent)
+                release_run(self.pool, first, extent)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), state=st.sampled_from(["open", "closed", "in_flight", "scratch"]))
@@ -113,9 +113,9 @@ class BlockMachine(RuleBasedStateMachine):
         if handle.extent < 0:
             for extent in set(range(-LEVELS - 1, 1)) - {handle.extent}:
                 with pytest.raises(ValueError, match="not all in use"):
-                    self.pool._release_run(handle.first, extent)
+                    release_run(self.pool, handle.first, extent)
             with pytest.raises(ValueError, match="not all in use"):
-                self.pool._release_run(handle.first >> LEVELS, 1)
+                release_run(self.pool, handle.first >> LEVELS, 1)
 
     @invariant()
     def every_byte_is_accounted_for_and_unchanged(self) -> None:
@@ -147,7 +147,7 @@ TestBlocksAgainstTheirModel.settings = settings(max_examples=effort(60), statefu
 def test_stale_owner_of_a_block_can_neither_read_nor_release() -> None:
     pool = BufferPool(SLAB, SLAB, clock=ManualClock(auto_advance=True))
     stale = pool.allocate(1024, 0)
-    pool._release_run(stale.first, stale.extent)  # as a batch that expired would
+    release_run(pool, stale.first, stale.extent)  # as a batch that expired would
     for nbytes in (SLAB, 2048, 1024):  # the next owners of the same bytes
         with pool.allocate(nbytes, 0) as owner:
             assert owner.first == stale.first == 0

@@ -11,7 +11,7 @@ from kafkabuf._pool import BufferPool, Slab
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import AllocationTooLargeError, BufferExhaustedError, ClosedError
 from tests.effort import effort
-from tests.memory.pool_support import SLAB
+from tests.memory.pool_support import SLAB, release_run
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -69,7 +69,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def release_what_is_free(self, data: st.DataObject) -> None:
         with pytest.raises(ValueError, match="not all in use"):
-            self.pool._release_run(data.draw(st.sampled_from(self.free)), 1)
+            release_run(self.pool, data.draw(st.sampled_from(self.free)), 1)
 
     @precondition(lambda self: len(self.held) > 3)
     @rule()

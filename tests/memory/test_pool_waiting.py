@@ -22,6 +22,7 @@ from tests.memory.pool_support import (
     SLAB,
     ArrivalClock,
     ScriptedClock,
+    allocate_pairs,
     assert_all_free,
     in_thread,
     make_pool,
@@ -411,7 +412,7 @@ def test_threads_neither_lose_nor_share_memory() -> None:
 
     def churn() -> None:
         while not done.is_set():
-            pool._bench_pairs(2000)
+            allocate_pairs(pool, 2000)
 
     nogil = in_thread(churn)
     workers = [in_thread(lambda mark=mark: work(mark)) for mark in range(1, 6)]  # type: ignore[misc]
@@ -435,7 +436,7 @@ def test_release_without_the_gil_wakes_the_waiter() -> None:
 
     def churn() -> None:
         while not done.is_set():
-            pool._bench_pairs(1000)
+            allocate_pairs(pool, 1000)
 
     other = in_thread(churn)
     try:

@@ -443,6 +443,7 @@ LOCKED = """
 import os, signal, sys, threading, warnings
 from kafkabuf import KafkaProducer
 from kafkabuf.errors import ClosedError
+from tests.memory.pool_support import allocate_pairs
 
 warnings.simplefilter("ignore", DeprecationWarning)
 producer = KafkaProducer(bootstrap_servers=sys.argv[1])
@@ -451,8 +452,9 @@ over = threading.Event()
 
 def hold_the_lock():
     while not over.is_set():
-        producer.pool._bench_pairs(200_000)  # without the GIL: a fork finds the pool's lock held, more often than not
+        allocate_pairs(producer.pool, 200_000)  # without the GIL: most forks find the pool's lock held
 
+allocate_pairs(producer.pool, 1)  # compiled, before there are children
 threading.Thread(target=hold_the_lock).start()
 failed = 0
 for _ in range(20):

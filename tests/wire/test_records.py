@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafkabuf._records import MemoryRecordsBuilder, estimate_size_upper_bound
+from bench import compiled
+from kafkabuf._records import MemoryRecordsBuilder
 from kafkabuf.errors import ClosedError, InvalidTimestampError, RecordTooLargeError, SerializationError
 from tests.wire.record_support import (
     LAST_TIMESTAMP,
@@ -22,6 +23,7 @@ from tests.wire.record_support import (
     records,
 )
 
+estimate_size_upper_bound = compiled.load("core").estimate_size_upper_bound
 INT32_MAX = 2**31 - 1
 BATCH_HEADER = 61
 MAGICS = pytest.mark.parametrize("magic", [1, 2])

@@ -13,11 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kafka.partitioner import murmur2 as kafka_python_murmur2
 
-from kafkabuf._records import crc32, crc32_portable, crc32c, crc32c_portable, murmur2_hash
+from bench import compiled
+from kafkabuf._records import crc32, crc32c, murmur2_hash
 from kafkabuf.append._bulk import places_of
 from kafkabuf.partitioner import murmur2, partition_for_key
 
 Crc = Callable[..., int]
+CORE = compiled.load("core")
+crc32_portable, crc32c_portable = CORE.crc32_portable, CORE.crc32c_portable
 CRCS = pytest.mark.parametrize(
     ("ours", "theirs"),
     [

@@ -11,7 +11,6 @@ cdef class Encoding:
     cdef object format
     cdef RowEncoder encoder
     cdef list values
-    cdef int64_t rounds, bytes      # of bench_rows
 
 
 cdef class EncodedRows:

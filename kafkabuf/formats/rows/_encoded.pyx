@@ -137,34 +137,6 @@ cdef object error_of(RowEncoder encoder, int64_t size, int64_t row):
     return error
 
 
-def bench_rows(format, data, int64_t rounds):
-    """Encode each row of one Arrow array `rounds` times, and return the bytes: for the bench, which has no use for
-    them. Nothing is done in Python for a row."""
-    cdef Encoding encoding = Encoding.__new__(Encoding)
-    encoding.format = format
-    encoding.rounds = rounds
-    visit_arrays(data, encode_again, encoding, "bench_rows")
-    return encoding.bytes
-
-
-cdef int encode_again(object visitor, ArrowSchema* schema, ArrowArray* array) except -1:
-    cdef Encoding encoding = visitor
-    cdef int64_t _, row = 0, size = 0
-    make_encoder(encoding, schema, array)
-    with nogil:
-        for _ in range(encoding.rounds):
-            for row in range(encoding.encoder.rows):
-                size = encoding.encoder.encode(row)
-                if size < 0:
-                    break
-                encoding.bytes += size
-            if size < 0:
-                break
-    if size < 0:
-        raise encoding.encoder.refusal(row)
-    return 0
-
-
 def columns_of(data):
     """The types of the columns of Arrow data, or of an Arrow schema."""
     cdef list found = []
