@@ -7,13 +7,12 @@ replica/     the copies of partitions, and how followers fetch from leaders
 log/         the records of a copy
 groups/      the consumer groups
 telemetry/   the metrics that clients push
-expressions/ regular expressions of clients, in bounded time
 guards/      limits, quotas, faults, the request log, security
 waiting/     the requests that wait, and their timers
 
 Users call the methods in embedded.py, controls.py, message_controls.py, node_controls.py, acl_controls.py and
 client_metrics_controls.py.
-messages.py compares records with what a test expects. transactions.py is the transaction coordinator.
+messages.py compares records with what a test expects. expressions.py matches the regular expressions of clients.
 
 The broker shares protocol/, errors and clock with the client and nothing else. It therefore checks the client's encoder
 instead of agreeing with it.

@@ -8,7 +8,7 @@ from typing import Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from kafkabuf.broker.expressions.patterns import Pattern
+from kafkabuf.broker.expressions import Pattern
 from kafkabuf.broker.groups.consumer_member import ConsumerMember, Matches, Subscription
 from kafkabuf.broker.groups.reconciliation import TopicId, TopicIdPartition
 from kafkabuf.broker.waiting.slices import Work, finish

@@ -11,6 +11,7 @@ characters, cannot be read, or take long to match, matches no client.
 from __future__ import annotations
 
 import base64
+import logging
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from typing import Protocol
 from uuid import UUID
 
 from kafkabuf.broker.configs.kinds import LIST, parse
-from kafkabuf.broker.expressions.patterns import Pattern
-from kafkabuf.broker.expressions.syntax import alphabet_of
+from kafkabuf.broker.expressions import Pattern
 from kafkabuf.broker.telemetry.peer import Peer
 from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import InvalidRegularExpressionError
+
+log = logging.getLogger("kafkabuf.broker")
 
 ALL_METRICS = "*"
 DEFAULT_INTERVAL_MS = 300_000
@@ -101,8 +103,9 @@ def _matches(match: str, client: Mapping[str, str]) -> Work[bool]:
         yield
         value = client[key]
         try:
-            found = yield from Pattern(expression, alphabet_of([value])).matching_in_steps([value])
-        except InvalidRegularExpressionError:
+            found = yield from Pattern(expression).matching_in_steps([value])
+        except InvalidRegularExpressionError as error:
+            log.warning("client metrics: a subscription matches no client: %s", error)
             return False
         if not found:
             return False

@@ -3,8 +3,7 @@
 Filters: state, producer id, age in milliseconds (version 1 and later), and a regular expression for the whole
 transactional id (version 2), in RE2's syntax.
 
-Deviation: (?m) in the regular expression has no effect, and of Unicode's scripts it may name Latin and Common. The node
-refuses an expression that takes long to match, or ids with more than 200 different characters.
+Deviation: The node refuses a regular expression that may take long to match.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
-from kafkabuf.broker.expressions.patterns import Pattern
-from kafkabuf.broker.expressions.syntax import alphabet_of
+from kafkabuf.broker.expressions import Pattern
 from kafkabuf.broker.guards.acls import Operation, ResourceType
 from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.broker.nodes.node import Node
@@ -71,7 +69,7 @@ def _filtered(node: Node, header: RequestHeader, request: Any) -> Work[list[Tran
 
 def _matching(expression: str, transactions: Sequence[Transaction]) -> Work[list[Transaction]]:
     ids = [transaction.transactional_id for transaction in transactions]
-    matching = yield from Pattern(expression, alphabet_of(ids)).matching_in_steps(ids)
+    matching = yield from Pattern(expression).matching_in_steps(ids)
     return [transaction for transaction in transactions if transaction.transactional_id in matching]
 
 

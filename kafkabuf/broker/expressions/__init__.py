@@ -1,1 +1,0 @@
-"""Regular expressions of clients, matched in bounded time."""
