@@ -169,7 +169,7 @@ class InLoop(no_memory.Case):
     def check_callbacks(self) -> None:
         for context in self.raised:
             handle, frames = context.get("handle"), traceback.extract_tb(_traceback_of(context))
-            if "BatchEnds" in repr(handle) and any("_aio_futures" in frame.filename for frame in frames):
+            if "BatchEnds" in repr(handle) and any("aio/_futures" in frame.filename for frame in frames):
                 raise Fault(f"a callback of ours raised in the loop: {context}")
 
     def check(self) -> None:
