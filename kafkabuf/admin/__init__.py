@@ -1,1 +1,1 @@
-"""What the command line and Spark ask a cluster: topics, configs, groups, open transactions."""
+"""What the command line and Spark ask a cluster: topics, configs, groups, offsets, open transactions."""

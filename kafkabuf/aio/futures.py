@@ -1,4 +1,4 @@
-"""The outcomes of bulk appends for an event loop. Those of records are in _aio_futures.pyx."""
+"""The outcomes of bulk appends for an event loop. Those of records are in _futures.pyx."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The caller's thread: a call becomes records in a slab."""
+"""The caller's thread: send(), send_many() and send_arrow() become records in a slab."""

@@ -4,7 +4,7 @@
 A `Column` is a borrowed view of one array's buffers; the ArrowArray must outlive it. Rows are counted from the start of
 the exported slice, so each access adds `start`.
 
-The interface gives the length only of the buffers that views point into. bind_columns (_arrow.pyx) checks everything
+The interface gives the length only of the buffers that views point into. bind_columns (_array.pyx) checks everything
 that can be checked, once; the inline functions below then trust offsets, views and dictionary indices.
 """
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Reads Arrow's schemas: see _arrow_schema.pxd."""
+"""Reads Arrow's C schemas as the plain values of _schema.pxd."""
 
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy

@@ -1,4 +1,4 @@
-"""Numbers for people."""
+"""Numbers for people: bytes and counts as text."""
 
 from __future__ import annotations
 

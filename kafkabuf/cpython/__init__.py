@@ -1,1 +1,1 @@
-"""All that knows CPython's insides: arguments of methods, sealed types, type hints for Cython."""
+"""All that knows CPython's insides: arguments of methods, sealed types, a slot that refuses `await`."""

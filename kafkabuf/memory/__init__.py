@@ -1,1 +1,1 @@
-"""What lies under the pool: slabs and blocks of the arena, and the bytes that a caller lends."""
+"""What the pool (`_pool`) stands on: slabs and blocks of the arena, and the bytes that a caller lends."""

@@ -1,4 +1,6 @@
 # cython: language_level=3
+"""Connections and the Poller that writes, waits and reads without the GIL. Who may touch which field."""
+
 from libc.stdint cimport int64_t, uint32_t
 
 from kafkabuf.network._backend cimport kb_backend, kb_ready_set

@@ -1,4 +1,6 @@
 # cython: language_level=3
+"""TLS between the frames of a Connection and its socket."""
+
 from kafkabuf.network._io cimport Connection
 from kafkabuf.network._socket cimport Wire, iovec
 from kafkabuf.protocol._frame cimport Frame

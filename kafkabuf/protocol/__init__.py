@@ -1,5 +1,5 @@
-"""Kafka's wire protocol: hand-written codecs for the few hot messages, tables for the other messages of our clients,
-and the schemas of `kio` for all others, which only the broker needs.
+"""Kafka's wire protocol: the messages of client and broker, and the frames that carry them.
 
-Client and broker share it. It depends on neither.
+The few hot messages have hand-written codecs, the other messages of our clients have tables. The schemas of `kio` are
+for all others, which only the broker needs. Client and broker share it. It depends on neither.
 """

@@ -1,1 +1,1 @@
-"""The Sender's thread: its turn, its life, and what becomes of a batch that fails."""
+"""The Sender's thread: it sends batches, acknowledges, retries or fails them; its turn and its life."""

@@ -1,1 +1,1 @@
-"""Idempotence and transactions: producer ids, epochs, sequences, states and requests."""
+"""Idempotence and transactions: producer ids, epochs, states, and the requests to coordinators."""

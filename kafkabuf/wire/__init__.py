@@ -1,1 +1,1 @@
-"""What lies under the records: numbers as Kafka writes them, checksums, and the hash of keys."""
+"""What the record encoder (`_records`) stands on: numbers as Kafka writes them, checksums, the hash of keys."""

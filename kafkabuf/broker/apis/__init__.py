@@ -1,4 +1,4 @@
-"""One file for each API key.
+"""The handlers of requests: one file for each API of Kafka.
 
 Each file registers its handler and its versions with `dispatch.api`. Its docstring says what the API does and where it
 deviates from Kafka.

@@ -1,0 +1,1 @@
+"""A node's side of a connection: it accepts sockets, reads frames and authenticates clients."""

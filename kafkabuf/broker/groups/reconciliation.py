@@ -1,5 +1,6 @@
-"""How one member of a consumer group gets from its current assignment to its target assignment (KIP-848, Kafka's
-CurrentAssignmentBuilder).
+"""How one member of a consumer group gets from its current assignment to its target assignment (KIP-848).
+
+Kafka's CurrentAssignmentBuilder:
 
     STABLE -> UNREVOKED_PARTITIONS -> UNRELEASED_PARTITIONS -> STABLE
 

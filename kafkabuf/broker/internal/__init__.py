@@ -1,1 +1,1 @@
-"""Kafka's internal topics, __consumer_offsets and __transaction_state: their records, and who writes them."""
+"""Kafka's internal topics __consumer_offsets and __transaction_state: their records, and who writes them."""

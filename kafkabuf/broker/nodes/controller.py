@@ -1,11 +1,11 @@
-"""The controller decides which node leads which partition, and which copies are in sync (Kafka's
-ReplicationControlManager and ClusterControlManager).
+"""The controller decides which node leads which partition, and which copies are in sync.
 
-The controller knows which nodes it can reach. It fences a node that is stopped or killed at once, and a node that is
-paused or cut off once it has not heard from the node for broker.session.timeout.ms. A fenced node leads nothing and
-leaves every ISR, except an ISR that has no other node: then the partition has no leader until the node is back, or a
-copy out of sync leads where the topic allows that (unclean leader election). A node that is back first learns from the
-controller the states that it has missed, before it does anything else.
+Kafka's ReplicationControlManager and ClusterControlManager. The controller knows which nodes it can reach. It fences a
+node that is stopped or killed at once, and a node that is paused or cut off once it has not heard from the node for
+broker.session.timeout.ms. A fenced node leads nothing and leaves every ISR, except an ISR that has no other node: then
+the partition has no leader until the node is back, or a copy out of sync leads where the topic allows that (unclean
+leader election). A node that is back first learns from the controller the states that it has missed, before it does
+anything else.
 
 The state belongs to the cluster, as if a separate quorum of controllers kept it. `node_id` is the node that clients
 take for the controller: it stays the same while that node is alive.

@@ -1,5 +1,7 @@
-"""Decompression, where the broker must read the records: magic 1 wrappers, lookups by timestamp, verification,
-cleaning. The cleaner also compresses the records that it keeps.
+"""Decompression, where the broker must read the records, and its bounds.
+
+It must for magic 1 wrappers, lookups by timestamp, verification and cleaning. The cleaner also compresses the records
+that it keeps.
 
 Otherwise the broker stores and serves a magic 2 batch as the client compressed it.
 

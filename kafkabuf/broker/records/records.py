@@ -1,8 +1,8 @@
-"""Reads the records of a stored batch, or of a set of messages of magic 0 and 1: for ListOffsets by timestamp, to
-validate them, and to verify batches when `verify_records` is set.
+"""Reads the records of a stored batch, or of a set of messages of magic 0 and 1.
 
-_record_walk.pyx reads the records of magic 2. `max_message_bytes` is the topic's max.message.bytes, which bounds what
-compressed records may become (compression.py).
+For ListOffsets by timestamp, to validate them, and to verify batches when `verify_records` is set. _record_walk.pyx
+reads the records of magic 2. `max_message_bytes` is the topic's max.message.bytes, which bounds what compressed records
+may become (compression.py).
 """
 
 from __future__ import annotations

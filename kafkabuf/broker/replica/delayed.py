@@ -1,8 +1,8 @@
-"""Parked requests: a Produce request that waits for followers, a Fetch request that waits for records (Kafka's
-DelayedProduce and DelayedFetch).
+"""Parked requests: a Produce request that waits for followers, a Fetch request that waits for records.
 
-A parked request is completed once: when its condition holds, on an error, or at its time-out. Its future has the
-response then. A connection that ends cancels the future, which takes the request out of the purgatory.
+Kafka's DelayedProduce and DelayedFetch. A parked request is completed once: when its condition holds, on an error, or
+at its time-out. Its future has the response then. A connection that ends cancels the future, which takes the request
+out of the purgatory.
 """
 
 from __future__ import annotations

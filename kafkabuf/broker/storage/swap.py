@@ -1,5 +1,6 @@
-"""A cleaned segment takes the place of the segments that it was made from, at once or not at all (Kafka's
-LocalLog.replaceSegments).
+"""A cleaned segment takes the place of the segments that it was made from, at once or not at all.
+
+Kafka's LocalLog.replaceSegments:
 
 1. The cleaner writes the files NNN.log.cleaned, .index.cleaned, .timeindex.cleaned, .txnindex.cleaned, and flushes
    them. NNN is the base offset of the first segment that they replace.

@@ -1,1 +1,1 @@
-"""`kafkabuf produce`: inputs become rows, rows become blocks, and blocks are delivered in order."""
+"""`kafkabuf produce`: files and pipes become records, which are delivered in order and can be resumed."""

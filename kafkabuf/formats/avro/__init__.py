@@ -1,1 +1,1 @@
-"""Avro: schemas, and what makes values of columns and of objects."""
+"""Avro: its schemas, and the writers of columns and of Python objects, unions included."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Avro's unions of Python objects: see _avro_object_unions.pxd."""
+"""Chooses the branch of an Avro union for a Python object, by the rules of _object_unions.pxd."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Avro's binary encoding of Python objects; the layout is that of _avro.pxd. avro_objects.py makes the parts."""
+"""Avro's binary encoding of Python objects; the layout is that of _columns.pxd. objects.py makes the parts."""
 
 from libc.stdint cimport int64_t
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Avro's writer of Python objects: see _avro_objects.pxd."""
+"""Avro's writer of Python objects: records, arrays, maps. _objects.pxd has the contract."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -1,4 +1,4 @@
-"""Compiles an Avro schema into parts: what _avro_objects.pyx makes of Python objects. See _avro_objects.pxd."""
+"""Compiles an Avro schema into parts: what _objects.pyx makes of Python objects. See _objects.pxd."""
 
 from __future__ import annotations
 

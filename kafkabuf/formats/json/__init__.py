@@ -1,1 +1,1 @@
-"""JSON: schemas, and what makes values of columns and of objects."""
+"""JSON: its schemas, names and patterns of times, and the writers of columns and of Python objects."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Writes JSON: see the layout in _json.pxd."""
+"""Writes JSON of Arrow rows, in the layout of _columns.pxd."""
 
 cimport cython
 from libc.math cimport isfinite, isnan

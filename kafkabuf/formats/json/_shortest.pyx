@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""See _shortest.pxd."""
+"""Finds the digits of _shortest.pxd by a table of powers of ten, made when the module is loaded."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy

@@ -1,4 +1,4 @@
-"""Compiles the types of Arrow columns into a program that writes JSON (_program.pxd, _json.pxd)."""
+"""Compiles the types of Arrow columns into a program that writes JSON (_program.pxd, _columns.pxd)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafkabuf.formats.rows.program import Program, Step, joined, make_program
 MAX_SCALE = 76
 DAY = 86_400
 UUID = "arrow.uuid"
-# As in _json.pxd.
+# As in _columns.pxd.
 NULL_REFUSED, NULL_WRITTEN, NULL_LEFT_OUT = -1, 0, 1
 QUOTED, SPARK = 1, 2
 # The days of the years 1 to 9999, which Python's datetime has; and those whose years the writer can compute.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-NAME_BLOCK = 16  # as in _json.pxd
+NAME_BLOCK = 16  # as in _columns.pxd
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 

@@ -1,4 +1,4 @@
-"""Compiles patterns of dates and times, which are a subset of Java's, into operations (_json.pxd)."""
+"""Compiles patterns of dates and times, which are a subset of Java's, into operations (_columns.pxd)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Protobuf: descriptors, and what makes values of columns and of objects."""
+"""Protobuf: its descriptors, and the writers of columns and of Python objects."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Writes Protobuf: see the layout in _protobuf.pxd."""
+"""Writes Protobuf of Arrow rows, in the layout of _columns.pxd."""
 
 cimport cython
 from libc.stddef cimport size_t

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Protobuf's encoding of Python objects; the layout is that of _protobuf.pxd. protobuf_objects.py makes the parts.
+"""Protobuf's encoding of Python objects; the layout is that of _columns.pxd. objects.py makes the parts.
 
 A part is a message (KIND_RECORD), whose parts are its fields, or a field, which writes its tag, too. The parts of a
 field that is repeated, a map or a message are its item, its key and value, or the message.

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Protobuf's writer of Python objects: see _protobuf_objects.pxd."""
+"""Protobuf's writer of Python objects: messages and their fields. _objects.pxd has the contract."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -1,4 +1,4 @@
-"""Compiles a Protobuf message into parts: see object_parts.py, and _protobuf_objects.pxd, which follows them."""
+"""Compiles a Protobuf message into parts: see object_parts.py, and _objects.pxd, which follows them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What all formats share: the program that makes the values of a column, and the objects of a single record."""
+"""What all formats share: the program that makes values of columns, and the writer of Python objects."""

@@ -2,7 +2,7 @@
 """The base of the writers of Python objects: the parts of a schema, a scratch for each call, and errors.
 
 The layers above it inherit: leaves (_object_leaves.pxd), then Avro's unions, and its records, arrays and maps
-(_avro_objects.pxd), or all of Protobuf (_protobuf_objects.pxd).
+(avro/_objects.pxd), or all of Protobuf (protobuf/_objects.pxd).
 
 Any object may run Python when it is read: the code may change the list or dict that is read, encode another object, or
 close the producer. So no step relies on what an earlier step saw, each call has a Writer of its own, and the writer

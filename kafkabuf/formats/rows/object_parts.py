@@ -36,4 +36,4 @@ class Part(NamedTuple):
     required: bool = False
     is_unsigned: bool = False  # an integer of 64 bits without a sign
     packed: bool = False
-    special: int = 0  # a message that stands for one value: see protobuf_objects.py
+    special: int = 0  # a message that stands for one value: see protobuf/objects.py

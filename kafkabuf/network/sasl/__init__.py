@@ -1,1 +1,1 @@
-"""SASL: from the sasl.* settings to credentials, a file for each mechanism."""
+"""SASL: from the sasl.* settings to passwords, tokens and tickets, with a file for each mechanism."""

@@ -1,1 +1,1 @@
-"""TLS: from the ssl.* settings, PEM files and stores to an SSLContext."""
+"""TLS: reads certificates and keys (PEM files, JKS and PKCS12 stores), makes SSLContexts of the ssl.* settings."""

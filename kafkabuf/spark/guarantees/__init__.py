@@ -1,1 +1,1 @@
-"""`deliveryGuarantee`: a file for each."""
+"""How a write or a micro-batch is committed: one file for each `deliveryGuarantee`."""

@@ -1,1 +1,1 @@
-"""What the user gave: `.option(...)`."""
+"""The options of a write, `.option(...)`: their names, checks and defaults."""

@@ -1,1 +1,1 @@
-"""What a write has sent, and the markers that remember it."""
+"""What a write has sent: reports, the markers that remember it, and its verification."""

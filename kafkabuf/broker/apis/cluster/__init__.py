@@ -1,1 +1,1 @@
-"""What the cluster is."""
+"""APIs about the cluster: its nodes, its controller, the APIs that it serves."""

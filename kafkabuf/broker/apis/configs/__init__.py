@@ -1,1 +1,1 @@
-"""Configs, and the metrics that clients push."""
+"""APIs about settings, and about the metrics that clients push."""

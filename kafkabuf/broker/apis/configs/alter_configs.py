@@ -1,7 +1,7 @@
-"""AlterConfigs (key 33), versions 0 to 2, on any node: replaces all settings of a topic, of the nodes, of a group or of
-a subscription to metrics.
+"""AlterConfigs (key 33), versions 0 to 2, on any node: replaces all settings of a resource.
 
-Newer clients change single settings, with IncrementalAlterConfigs.
+The resource is a topic, the nodes, a group or a subscription to metrics. Newer clients change single settings, with
+IncrementalAlterConfigs.
 
 Deviations: a node refuses a setting of nodes that the embedded cluster does not follow (configs/nodes.py). The settings
 of share groups, of streams groups and of subscriptions have no effect (configs/resources.py).

@@ -1,5 +1,4 @@
-"""DescribeConfigs (key 32), versions 1 to 4: the settings of topics, nodes, groups and subscriptions to metrics, and
-the levels of loggers.
+"""DescribeConfigs (key 32), versions 1 to 4: the settings of resources, and the levels of loggers.
 
 Any node describes topics, groups and subscriptions. A node describes itself and its logger alone.
 

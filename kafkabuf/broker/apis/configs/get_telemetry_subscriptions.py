@@ -1,8 +1,7 @@
-"""GetTelemetrySubscriptions (key 71), version 0, on any node: which metrics a client should push, and how often
-(KIP-714).
+"""GetTelemetrySubscriptions (key 71), version 0, on any node: which metrics a client should push.
 
-As Kafka without a receiver of metrics, a node answers but does not list this API and PushTelemetry in ApiVersions,
-unless the cluster has `client_metrics`.
+The response also says how often (KIP-714). As Kafka without a receiver of metrics, a node answers but does not list
+this API and PushTelemetry in ApiVersions, unless the cluster has `client_metrics`.
 """
 
 from __future__ import annotations

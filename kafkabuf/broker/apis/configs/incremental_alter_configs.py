@@ -1,7 +1,7 @@
-"""IncrementalAlterConfigs (key 44), versions 0 and 1, on any node: changes single settings of topics, nodes, groups and
-subscriptions to metrics, and the levels of loggers (KIP-339, KIP-412).
+"""IncrementalAlterConfigs (key 44), versions 0 and 1, on any node: changes single settings of resources.
 
-The request sets or deletes a setting, or adds words to or removes words from a setting that is a list.
+Resources are topics, nodes, groups, subscriptions to metrics and the levels of loggers (KIP-339, KIP-412). The request
+sets or deletes a setting, or adds words to or removes words from a setting that is a list.
 
 Deviations: a node refuses a setting of nodes that the embedded cluster does not follow (configs/nodes.py). The node
 knows one logger (configs/loggers.py). It refuses an operation that Kafka does not know, with an error.

@@ -1,1 +1,1 @@
-"""Consumer groups and their offsets."""
+"""APIs about consumer groups, their members and their offsets."""

@@ -1,8 +1,7 @@
-"""ConsumerGroupDescribe (key 69), versions 0 and 1, on the group's coordinator: epochs and members of consumer groups
-(KIP-848).
+"""ConsumerGroupDescribe (key 69), versions 0 and 1, on the group's coordinator: epochs and members of groups.
 
-A classic group is not found. A partition whose topic was deleted is left out. A client that may not describe each topic
-of a group's assignments gets an error in place of the group.
+These are the consumer groups of KIP-848. A classic group is not found. A partition whose topic was deleted is left out.
+A client that may not describe each topic of a group's assignments gets an error in place of the group.
 
 Deviation: a response has at most 16 MiB of names of topics, unless it has one group. The other groups get
 COORDINATOR_LOAD_IN_PROGRESS: clients ask for them again.

@@ -1,9 +1,8 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0 and 1, on the group's coordinator: a consumer joins, stays or leaves
-(KIP-848).
+"""ConsumerGroupHeartbeat (key 68), versions 0 and 1, on the group's coordinator: a member joins, stays or leaves.
 
-The epoch says what the member wants: 0 joins, -1 leaves, -2 leaves for a while (static members), any other stays. From
-version 1 on the consumer chooses its member id, and may subscribe with a regular expression. A name of a topic that the
-client may not describe is an error; an expression does not match such a topic.
+The member is one of KIP-848. The epoch says what the member wants: 0 joins, -1 leaves, -2 leaves for a while (static
+members), any other stays. From version 1 on the consumer chooses its member id, and may subscribe with a regular
+expression. A name of a topic that the client may not describe is an error; an expression does not match such a topic.
 """
 
 from __future__ import annotations

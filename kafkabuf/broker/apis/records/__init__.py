@@ -1,1 +1,1 @@
-"""Records: produce, fetch, offsets."""
+"""APIs about records: Produce, Fetch, and lookups of offsets."""

@@ -1,1 +1,1 @@
-"""Authentication, and access control lists."""
+"""APIs about authentication and access control lists."""

@@ -1,1 +1,1 @@
-"""Topics and their partitions."""
+"""APIs about topics and partitions: create, delete, describe, elect leaders."""

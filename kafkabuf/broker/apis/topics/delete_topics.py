@@ -1,5 +1,6 @@
-"""DeleteTopics (key 20), versions 1 to 6, on any node: deletes topics by name, or from version 6 on by id. The
-work goes on in slices.
+"""DeleteTopics (key 20), versions 1 to 6, on any node: deletes topics by name or by id.
+
+An id may name the topic from version 6 on. The work goes on in slices.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Transactions and producers."""
+"""APIs about transactions, and about the producers of partitions."""

@@ -1,1 +1,1 @@
-"""What goes on behind the logs: cleaning, deletion, checkpoints."""
+"""Work behind the logs: compaction, deletion, checkpoints."""

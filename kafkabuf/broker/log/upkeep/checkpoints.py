@@ -1,5 +1,7 @@
-"""Kafka's checkpoints beside the logs of a node: where each log begins, up to where it is flushed, up to where it was
-cleaned, and up to where all copies in sync have it (the high watermark). Belongs to the cluster's event loop.
+"""Kafka's checkpoints beside the logs of a node. They belong to the cluster's event loop.
+
+They say where each log begins, up to where it is flushed, up to where it was cleaned, and up to where all copies in
+sync have it (the high watermark).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A file or a pipe becomes blocks of records, in bounded memory; rows that cannot be records are told apart."""
+"""Files and pipes become blocks of rows, in bounded memory; rows that cannot be records are refused (CSV too)."""
