@@ -74,7 +74,10 @@ cdef class ArrowWalker(Walker):
         return stop
 
     cdef Stop walk_encoded(self) noexcept nogil:
-        """As `walk_rows`, for rows of which a format makes the key, the value, or both."""
+        """As `walk_rows`, for rows of which a format makes the key, the value, or both.
+
+        It is a loop of its own: a flag in `walk_rows` takes a few instructions of each row that has no format.
+        """
         cdef Columns* c = self.columns
         cdef Stop stop
         while self.row < c.rows:
@@ -224,7 +227,13 @@ cdef class ArrowWalker(Walker):
         return 0
 
     cdef int use_formats(self, str topic) except -1:
-        """Make key and value with the formats of a topic. Asks the registry about a topic once in a call."""
+        """Make key and value with the formats of a topic. Asks the registry about a topic once in a call.
+
+        Once, so that all rows of the call have one schema even if the registry's latest schema changes. The walker
+        holds no claim here: the wait may be long, and other threads run meanwhile. Topics whose programs are equal
+        share an encoder, which bounds the scratch. An encoder is bound to a chunk when the first of its topics is
+        entered.
+        """
         encoding = self.encodings.get(topic)
         if encoding is None:
             encoding = self.encodings[topic] = self.encoding("value", topic), self.encoding("key", topic)

@@ -6,6 +6,13 @@ has the queues to itself. Without a GIL it is `pool.guard` (_lock.h). The caller
 PartitionQueue and TopicQueues, and for open_batch, new_batch, claim and remove; all other methods take it themselves.
 No thread waits for memory while it holds the lock: `open_batch` tries to allocate, gives the lock up to wait, and then
 checks the queue again.
+
+Memory. A batch opens with a slab if the last batch of its partition filled more than half of one, else with a block for
+its first record. A full block moves into a larger one (`Batch.move`), so that a batch stays one span: KIP-1332 chains
+chunks instead, which spares the copy, and makes compression, CRC, split and frames handle several spans. The copies of
+a batch are together no larger than the batch, and a partition with full batches makes none. The memory of an open batch
+is at most twice its records. (To open with as much as the last batch had was tried: after crumbs comes plenty, large
+blocks then hold one record each, and the batches become crumbs again.)
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
@@ -129,7 +136,9 @@ cdef class AccumulatorCore:
     cdef int require_open(self) except -1
     # The batch that has room for `r`: the open batch, which may grow, or a new one. Raises BufferExhaustedError after
     # `patience` seconds. The caller appends before anything that could let another thread run, and then wakes the
-    # Sender if the record is the batch's first.
+    # Sender if the record is the batch's first: a Sender that wakes earlier could drain an empty batch. An open batch
+    # that waits for a larger block stays open, and the Sender may take it meanwhile. If it were closed for lack of
+    # memory, two small batches would stand in the queue. A bulk append cannot wait so: it gives its claims back.
     cdef Batch open_batch(self, PartitionQueue queue, Record* r, double patience)
     # Wait for a run of this extent without the lock. Another thread may then have opened a batch in the queue, or the
     # Sender may have taken the open batch. May return a larger run, and changes the extent then.

@@ -3,7 +3,8 @@
 
 Ownership. The slab, or run of slabs, or block, belongs to the batch from `__cinit__` on. It goes back to the pool when
 the batch is done *and* no socket reads it any more (`readers` is 0): an expired batch keeps its slab while a socket
-still writes its bytes (KAFKA-19012). A part of a batch that was split has no slab of its own. It lies in the slab of
+still writes its bytes (KAFKA-19012). A claim counts as a reader, because a batch may fail while a bulk append or the
+compression thread writes to it. A part of a batch that was split has no slab of its own. It lies in the slab of
 the whole, and each part claims the part behind it.
 
 The producer's lock (_accumulator.pxd) guards everything here except the bytes of a claimed batch, which its claimant
@@ -113,7 +114,8 @@ cdef class Batch:
     cdef int log_raised(self, str text, object error) except -1
     cdef int add_callback(self, object callback, RecordFuture future) except -1
     # Keep the user's objects (or None) for the record that is appended next to the open batch. Runs no Python code. If
-    # it raises, the record must not be appended. The caller holds the producer's lock.
+    # it raises, the record must not be appended. It comes before the append and after all else that may fail, so that
+    # a send() that raises has queued no record, and no callback is lost. The caller holds the producer's lock.
     cdef int keep(self, object callback, object opaque, RecordFuture future) except -1
 
 

@@ -47,7 +47,17 @@ cdef class Room:
 
 @cython.final
 cdef class OpenShare:
-    """The memory that one node's open batches take while memory is scarce."""
+    """The memory that one node's open batches take while memory is scarce.
+
+    Small batches must leave memory to grow in. A batch may go before it is full, because a thread waits for memory or
+    linger.ms is over. Ten thousand partitions then fill requests with batches of one record, each in 1 KiB. If such
+    requests hold all memory, the next batches find none to grow in and have one record again, for as long as the load
+    lasts. This needs no waiting thread: each response frees memory, the next turn sees that no thread waits, and takes
+    the crumbs that linger.ms has let go. So a batch in a block counts by the memory that it holds (`cost`), and where
+    less than three quarters of the slabs are free, the open batches in flight hold at most half of the memory, each
+    leader's an equal share: many nodes with five requests each would else hold all of it. Full batches need no share.
+    A leader with no open batch in flight gets one batch.
+    """
 
     cdef int begin_turn(self, int64_t turn) except -1:
         if self.turn != turn:

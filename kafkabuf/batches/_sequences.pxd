@@ -9,6 +9,21 @@ numbers, and takes no batch twice that it remembers. Hence:
 - The numbers of a batch that failed are not used again under the same epoch: a new epoch counts from 0. The exception
   is a transaction that outlives refused records (TransactionalState in idempotence.py).
 
+Five rules follow that are stricter than Java's. tests/transactions/test_idempotence_random.py finds what happens
+without them.
+- While the first batch without an outcome is being repeated, nothing new goes: five later batches would make the broker
+  forget it.
+- Only that first batch asks for a new epoch.
+- A batch that failed behind one in doubt asks for no epoch before that one has its outcome.
+- A leader that has not taken a batch yet, or not for a second, gets one batch alone (`PartitionQueue.proven`): a broker
+  without any state, because the topic was made again unnoticed, takes whatever number comes first.
+- Where a repeated first batch is refused for its number, the Sender repeats the batches behind it that are in doubt
+  under their old numbers, before any batch gets new ones.
+
+A batch in flight may get new numbers (`Batch.renumbered`). Its header keeps the old ones until it is drained again,
+because a socket may be reading it. An acknowledgement meanwhile is one under the old numbers, and the batches behind
+move up.
+
 PartitionQueue holds the state of a partition, Batch the state of a batch. Only the Sender's thread uses them.
 """
 

@@ -11,7 +11,15 @@ The front half keeps the header. The header of the other half (the rest) overwri
 So the parts go one at a time, in order: the front claims the rest, and a claimed batch stays in the queue and holds
 back the batches behind it. When the front is done and no socket reads it, the rest gets its header and may go. The rest
 is the refused batch itself: it keeps the slab, the deadline and its place in `incomplete`, where flush() and expiry
-find it, and it gets its outcome last.
+find it, and it gets its outcome last. A future keeps pointing at the whole, and `holder` finds its part. Compressed
+records are decompressed from the scratch into the slab that they came from. The Sender does not remember the limit for
+the next batch: the topic's limit may have been raised meanwhile.
+
+Parts of a batch in doubt get no new numbers (`Batch.whole_doubtful`). A broker may have appended a batch whose response
+was lost, and refuse the retry as too large: the topic's limit was lowered meanwhile, and the broker checks the size
+before the numbers. That broker knows the numbers of the whole. It refuses the numbers of each part, and would append a
+part under new numbers a second time. So such a part fails, and its error says that the outcome is unknown. A broker
+that has not appended the whole takes the parts under their own numbers.
 
 Records keep their timestamps relative to the base timestamp of the whole. They get new offsets from 0 on, which never
 take more room than the old offsets.

@@ -2,7 +2,13 @@
 
 The Sender wakes the thread when it compresses a batch while more batches wait. The thread then compresses batches that
 the Sender will take soon, until none is left, and sleeps. No record depends on the thread: the Sender compresses what
-the thread has not tried.
+the thread has not tried, so that a lost wake-up costs speed only.
+
+The thread claims the batch that it compresses (DrainCore.claim_ahead), and the Sender leaves a claimed batch alone. A
+batch that expires, is purged or aborted meanwhile has its outcome at once; its slab returns when the codec has
+returned, as for any reader. The Sender joins the thread before the scratch is released. A forked child starts its own.
+
+The setting is off by default, because the thread helps only where a core is free.
 """
 
 from __future__ import annotations
