@@ -4,11 +4,17 @@
 send() would else wake the Sender's thread, which would write the same request some 20 µs later. Where the Sender sleeps
 in its poll, the queues hold this batch alone, and its leader has nothing in flight, the thread of send() borrows the
 Sender's place (`Poller.borrow`), puts the batch on the connection as the Sender's turn does, and writes it. In all
-other cases it wakes the Sender.
+other cases it wakes the Sender. So a loop over send() sends its first record alone, and the others gather behind it.
+
+What the way of one record costs was measured at 1,000 records a second on two virtual cores, from the call to the
+callback: send() 5 µs; the eventfd wakes the Sender, 13; the turn drains the batch and frames the request, 12; sendmsg,
+in which the kernel also wakes the broker's thread, 20 to 40; the broker, 70 to 130; recv, 2; the response is read and
+the callback runs, 9. The Sender waits for the GIL for less than 1 µs in the median.
 
 The thread keeps the GIL from its look at the Sender's state until the request is in the in-flight table. So the Sender
 finds either no trace of the request, or all of it. Nothing in between runs Python code, which could wait for the
-Sender, while the Sender waits for the thread.
+Sender, while the Sender waits for the thread without a time limit: the garbage collector is off, and an error is left
+to the Sender's next turn (`SenderCore.end_unsent`). The thread gives the place back before it takes the GIL again.
 """
 
 from kafkabuf.batches._accumulator cimport PartitionQueue, Shortcut

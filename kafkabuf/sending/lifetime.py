@@ -207,7 +207,9 @@ def _end_with_multiprocessing() -> None:
 def _after_fork_in_child() -> None:
     """Disown all producers: their Senders run in the parent only, and their sockets and locks are the parent's.
 
-    The child's first call on a producer opens it anew.
+    A fork copies steps that are half done, and locks that another thread of the parent held. So nothing of the copies
+    is used. The child's first call on a producer (`check_open`) makes pool, accumulator, client and Sender anew. A call
+    that was under way at the fork belongs to the parent: `check_still_open` raises in the child after the user's code.
 
     There is one exception: a Sender whose callback has forked. Its turn goes on here when the callback returns. The
     turn touches no socket, runs no further callback, and is the Sender's last turn here.

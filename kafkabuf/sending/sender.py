@@ -138,7 +138,10 @@ class Sender(SenderCore):
         return self._forced or not (self._has_unfinished_work() or self._pushes_metrics())
 
     def _wait_while_closing(self, now: float) -> float:
-        """Seconds that the poll may last while the producer closes. 0: this turn may be the last."""
+        """Seconds that the poll may last while the producer closes. 0: this turn may be the last.
+
+        The event that ends the last batch need not come from the network, and nothing would wake the poll then.
+        """
         if self._is_finished():
             return 0.0
         if self._transactions is None:
@@ -421,6 +424,9 @@ class Sender(SenderCore):
         """The error of a batch that is not retried."""
         state = self._producer_state
         if type(error) is RecordTooLargeError and batch.count == 1:
+            # The text says how to look the limit up. To ask for it takes a round trip, for which the batch would keep
+            # its numbers, and brokers would refuse every batch behind it. A producer seldom has the right to describe
+            # configs, and a request without the right is an entry in the audit log that the user did not cause.
             return RecordTooLargeError(
                 f"the record needs {batch.size} bytes, which is more than max.message.bytes of topic {batch.topic!r}: "
                 f"raise it there, or send smaller records. Kafka's default is {DEFAULT_MAX_MESSAGE_BYTES}; brokers do "
