@@ -11,7 +11,8 @@ cdef class TlsConnection(Connection):
 
     `clear` holds the plaintext frames, their credit and the decrypted bytes. The ciphertext goes over `wire` in frames
     of its own. A frame's spans are read while it is encrypted, never after. A frame is `written` when the kernel
-    has taken its last byte of ciphertext.
+    has taken its last byte of ciphertext. No ciphertext frame has bytes of two requests: else the peer could answer the
+    first while the frame is not written. Encryption needs the GIL, so no request waits behind a full in-flight table.
     """
     cdef Wire clear
     cdef object tls                 # ssl.SSLObject over `incoming` and `outgoing`

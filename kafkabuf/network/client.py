@@ -302,6 +302,7 @@ class NetworkClient(ClientCore):
         """Whether a time-out has ended a connection to the node's address, and no connection there was ready since.
 
         A frozen process lets every connection stand: another connection to the address would cost a second time-out.
+        It is an order of choice only: where no other node is left, the client asks the node there.
         """
         return not self._silent.isdisjoint(node.places)
 

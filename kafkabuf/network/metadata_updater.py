@@ -62,7 +62,8 @@ class MetadataUpdater:
     """Keeps `metadata` up to date over `network`. Thread: the Sender's.
 
     `trigger`: after so many seconds without metadata the client forgets the brokers and uses the bootstrap servers
-    (KIP-1102). None: never, even if no broker can be reached (metadata.recovery.strategy=none, KIP-899).
+    (KIP-1102). None: never, even if no broker can be reached (metadata.recovery.strategy=none, KIP-899). The successors
+    of the bootstrap servers are stale when none can be reached, or none gives metadata. Queues have no leaders then.
     """
 
     def __init__(

@@ -7,7 +7,11 @@
    kb_monotonic    the seconds of time.monotonic(), whose clock on macOS stands while the machine sleeps
    KB_ARM_CRC      defined if an aarch64 CPU may have instructions for CRCs: the attribute of functions that use them.
                    kb_has_arm_crc() finds at run time whether this CPU has them, KB_ARM_CRC32* are the instructions
-                   (CRC-32C, or with the polynomial of CRC-32; of eight bytes, or of one) */
+                   (CRC-32C, or with the polynomial of CRC-32; of eight bytes, or of one)
+
+   macOS was not available, so these have not run anywhere: SO_NOSIGPIPE; poll(2) of macOS after a refused or reset
+   connection; pipes under /dev/fd (network/tls/context.py) and the output of `ps` (spark/worker/scratch.py) on macOS;
+   the CRC instructions of Apple's CPUs. Windows has none of these calls: setup.py refuses it. */
 #ifndef KAFKABUF_PLATFORM_H
 #define KAFKABUF_PLATFORM_H
 

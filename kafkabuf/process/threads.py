@@ -8,8 +8,9 @@ A greenlet that waits for a record must not stop its hub either: the hub's other
 waits on the lock that `new_waiter` returns. In a thread that has a hub this is an event of the hub, and a release in
 another thread wakes the hub. The module imports neither library: it looks for them in `sys.modules`.
 
-The greenlets of one thread share the thread's ident. Nobody waits while it holds a lock of ours, so that no greenlet
-finds one held by another greenlet of its thread.
+The greenlets of one thread share its stack, and a switch copies it away: no other thread may hold an address of a
+waiting call's stack, so the pool's waiters are on the heap. They share the thread's ident too. Nobody waits while it
+holds a lock of ours, so that no greenlet finds one held by another greenlet of its thread.
 """
 
 from __future__ import annotations

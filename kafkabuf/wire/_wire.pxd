@@ -10,7 +10,8 @@ from libc.string cimport memcpy
 
 
 cdef extern from "wire/_crc32.h" nogil:
-    # Each module that computes CRCs calls kb_crc32_init or kb_crc32c_init once, when Python imports the module.
+    # Each module that computes CRCs calls kb_crc32_init or kb_crc32c_init once, when Python imports the module: the
+    # tables are static to each extension.
     void kb_crc32_init() noexcept
     uint32_t kb_crc32(uint32_t crc, const uint8_t* data, size_t n) noexcept
     # Uses a table on every CPU.

@@ -10,7 +10,10 @@
     map: repeated messages of key=1 and value=2, which are both there
 
 Without presence a zero is absent. A length comes before the bytes that it counts: one byte is kept free for it, and the
-bytes move if the length needs more.
+bytes move if the length needs more. A first pass that only counts would read each value and check each text twice.
+
+A step that has no column (a wrapper such as Int32Value, or the check of a oneof) belongs to its parent's row: the
+binder goes on with the next step, which reads a column of the same parent.
 """
 
 from kafkabuf.formats.rows._encoder cimport RowEncoder

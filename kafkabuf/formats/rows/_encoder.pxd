@@ -3,7 +3,12 @@
 
 A walker asks for one row after the other: `encode` leaves the row's bytes in the scratch, where they stay until the
 next call. The scratch is a plain allocation outside `buffer.memory`. It grows to at most `limit` bytes and the
-program's slack, and is freed with the encoder.
+program's slack, and is freed with the encoder. The walker encodes a row again when the row has met a full batch.
+
+A format does not write into the open batch. The copy from the scratch is 1 % of the instructions of send_arrow() for a
+flight of 19 columns as Avro (1,983, of which the writer takes 1,383), and 0.7 % for JSON. Bytes in place would spare a
+part of it: a record begins with its length and its value with another, which are known when the value is written, and
+the key's bytes choose the partition. `python -m bench formats-send` compares the whole way with bytes made before.
 """
 
 from libc.stdint cimport int64_t, uint8_t

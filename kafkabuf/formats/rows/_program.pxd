@@ -9,6 +9,15 @@ their own, which the list's offsets number.
 `Step` in program.py has the same fields for Python, where the compilers make them; `load` in _encoder.pyx copies them.
 The names of `read` say what lies in Arrow's memory and are those of every format; `write` names what a format's writer
 makes of it.
+
+A program is compiled once, and each check has one place. The compiler holds the types of columns against the schema,
+before any row. The binder (_binding.pyx) holds each chunk's buffers against the types: after it, the reader trusts
+offsets, indices and views. The writer checks only what depends on a value.
+
+A row is written to the encoder's scratch. Numbers need no check there: before each of them `Output.slack` bytes are
+free, enough for one pass over the whole program. Bytes, and each item of a list, reserve their room first.
+max.request.size bounds the scratch, and also the number of a row's items, because items of the null type take neither
+memory nor bytes.
 """
 
 from libc.stdint cimport (
