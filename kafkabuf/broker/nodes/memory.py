@@ -12,6 +12,9 @@
     ["producer id"]                                   the last producer id that the cluster gave out
     ["cluster id"]
 
+Kafka's way, two internal topics, would need a reader for each of their record formats, to store the same. The cluster
+only writes such topics, for clients that read them (internal/).
+
 The journal does not have the members of groups: they join again, as after the end of a session. Every partition gets a
 new leader epoch at a restart, so that no epoch comes twice, even if the journal missed the last epoch.
 """

@@ -4,8 +4,10 @@
 
 Every batch below the recovery point was flushed; the log manager keeps its checkpoint. Opening reads the last segment
 from its last index entry on, and every batch behind the recovery point. It cuts a segment off where a batch is not
-whole, and drops the segments that then leave a gap. FileSegments takes a snapshot where a segment ends and when the log
-is closed. Opening derives the later state of producers from the batches.
+whole, and drops the segments that then leave a gap. A new log is a folder with an empty .log, and nothing is looked for
+in it: a request may make thousands. The epoch file comes with the first batch of an epoch. Batches are written at once,
+and flushed when a segment ends, at a clean shutdown, and where flush.messages asks for it. FileSegments takes a
+snapshot where a segment ends and when the log is closed. Opening derives the later state of producers from the batches.
 """
 
 from __future__ import annotations

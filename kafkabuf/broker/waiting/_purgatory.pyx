@@ -5,6 +5,9 @@ Kafka leaves completed operations in the lists of their keys. From time to time 
 all operations that still wait. Here a completed operation leaves all its lists and its timer at once, in O(its keys).
 So no entry is ever stale, and a million waiting operations cost the others nothing. Only keys without operations need
 purging: the purgatory keeps up to `purge_interval` of them, for the next operation often has the same key.
+
+Kafka has shards to divide locks, and here the GIL is the lock. Kafka's threads wait for the lock of an operation that
+another thread is trying to complete; here the second thread leaves a note, and the first thread tries once more.
 """
 
 cimport cython
@@ -309,7 +312,10 @@ cdef class RequestPurgatory:
         return [] if watchers is None else self.cancel(watchers)
 
     def cancel_all(self):
-        """Removes every operation, as cancel_for_key does. The owner calls this when it gives the purgatory up."""
+        """Removes every operation, as cancel_for_key does. The owner calls this when it gives the purgatory up.
+
+        The links are plain C, which the garbage collector does not see: a cycle through an operation would stay.
+        """
         return [operation for watchers in list(self.by_key) for operation in self.cancel(watchers)]
 
     cdef list cancel(self, Watchers watchers):

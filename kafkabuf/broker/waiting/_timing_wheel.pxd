@@ -31,7 +31,10 @@ cdef struct Entry:
 
 cdef struct Bucket:
     # Tasks of one span of time, `wheel_size ** level` ticks long.
-    Link tasks                  # head of the ring of tasks, in the order of arrival
+    # Head of the ring of tasks, in the order of arrival. Tasks that move down from a higher wheel were added before all
+    # tasks that are in the bucket already, so they go to its front. Where two wheels move tasks down at the same tick,
+    # the lower wheel does so first. A test compares the order with that of a heap.
+    Link tasks
     int64_t starts              # first tick of the span: the bucket is due then
     int level                   # the bucket's wheel; 0 is the lowest
     bint queued                 # the bucket is in the bucket queue; it stays there when its tasks are cancelled

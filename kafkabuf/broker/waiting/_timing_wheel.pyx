@@ -166,7 +166,11 @@ cdef class TimingWheel:
         return None if promised == NEVER else promised * self.tick_ms / 1000.0
 
     def close(self):
-        """Forgets every task, without running it. The wheel then takes new tasks as a new wheel does."""
+        """Forgets every task, without running it. The wheel then takes new tasks as a new wheel does.
+
+        The owner calls this when it gives the wheel up. The links are plain C, which the garbage collector does not
+        see: a cycle through a task would stay.
+        """
         self.clear()
 
     # ---- for other extensions
