@@ -1,1 +1,1 @@
-"""What the command line and Spark ask a cluster: topics, configs, groups, offsets, open transactions."""
+"""Requests of Spark and the command line: topics, configs, groups, offsets, transactions."""

@@ -1,1 +1,1 @@
-"""Records wait, under the GIL: the batches of each partition, which of them may go, and what became of them."""
+"""Under the GIL: records wait in batches, which go when it is time, and get an outcome."""

@@ -1,1 +1,1 @@
-"""All that knows CPython's insides: arguments of methods, sealed types, a slot that refuses `await`."""
+"""CPython's insides: arguments of methods, sealed types, a slot that refuses `await`."""

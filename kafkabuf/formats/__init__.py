@@ -1,4 +1,6 @@
-"""Formats make keys and values of Arrow columns: `producer.send_arrow(table, topic, value_format=Avro())`.
+"""Formats make keys and values of columns and of Python objects.
+
+`producer.send_arrow(table, topic, value_format=Avro())` makes values of Arrow columns.
 
 Importing the package loads no format, since each producer imports modules of it: the first use of a name does.
 """

@@ -1,1 +1,1 @@
-"""What the pool (`_pool`) stands on: slabs and blocks of the arena, and the bytes that a caller lends."""
+"""Under the pool (`_pool`): slabs and blocks of the arena, the bytes that a caller lends."""

@@ -1,1 +1,1 @@
-"""The process that kafkabuf runs in: its threads, locks, time and logs, whatever the program has patched."""
+"""The process around us: threads, locks, clocks and logs, whatever a program has patched."""

@@ -1,1 +1,1 @@
-"""The Sender's thread: it sends batches, acknowledges, retries or fails them; its turn and its life."""
+"""The Sender's thread: it sends batches, and acknowledges, retries or fails them."""

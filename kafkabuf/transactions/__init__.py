@@ -1,1 +1,1 @@
-"""Idempotence and transactions: producer ids, epochs, states, and the requests to coordinators."""
+"""Idempotence and transactions: producer ids, epochs, states, requests to coordinators."""

@@ -1,1 +1,1 @@
-"""What the record encoder (`_records`) stands on: numbers as Kafka writes them, checksums, the hash of keys."""
+"""Under the record encoder (`_records`): Kafka's numbers, checksums, the hash of keys."""

@@ -1,1 +1,1 @@
-"""The life of a cluster: it makes, starts and stops its nodes, and what a test orders of all logs."""
+"""The life of a cluster: it makes, starts and stops its nodes."""

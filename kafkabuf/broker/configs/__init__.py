@@ -1,1 +1,1 @@
-"""Settings of nodes, topics and groups under Kafka's names: read, checked, listed and changed."""
+"""Settings of nodes, topics and groups under Kafka's names."""

@@ -1,1 +1,1 @@
-"""A node's side of a connection: it accepts sockets, reads frames and authenticates clients."""
+"""A node's sockets: it accepts connections, reads frames and authenticates clients."""

@@ -1,1 +1,1 @@
-"""Consumer groups: members and their rebalances, in the classic protocol and in KIP-848, and committed offsets."""
+"""Consumer groups of both protocols (classic, KIP-848): members, rebalances, offsets."""

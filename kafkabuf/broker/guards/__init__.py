@@ -1,1 +1,1 @@
-"""What a node refuses or delays: ACLs, credentials, limits, quotas, faults that a test asks for; its request log."""
+"""What a node refuses or delays: ACLs, quotas, limits, and the faults that a test asks for."""

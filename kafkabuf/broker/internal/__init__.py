@@ -1,1 +1,1 @@
-"""Kafka's internal topics __consumer_offsets and __transaction_state: their records, and who writes them."""
+"""The topics __consumer_offsets and __transaction_state: their records, and who writes them."""

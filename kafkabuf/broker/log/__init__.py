@@ -1,1 +1,1 @@
-"""The log of one copy of a partition: it appends batches, and knows offsets, producers and leader epochs."""
+"""The log of one copy of a partition: appends, offsets, producers, leader epochs."""

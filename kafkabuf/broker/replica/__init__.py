@@ -1,1 +1,1 @@
-"""The copies of a partition: the leader appends and parks requests, followers fetch, readers read."""
+"""The copies of a partition: the leader appends and parks requests, followers fetch."""

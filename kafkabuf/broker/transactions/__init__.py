@@ -1,1 +1,1 @@
-"""The transaction coordinator: transactional ids, their epochs and their open transactions."""
+"""The transaction coordinator: transactional ids, epochs, open transactions."""

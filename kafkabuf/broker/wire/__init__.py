@@ -1,1 +1,1 @@
-"""Bytes that only the broker reads and writes: its half of Produce and Fetch, and its own CRC."""
+"""Bytes that only the broker reads and writes: its half of Produce and Fetch, its CRC."""

@@ -1,1 +1,1 @@
-"""`kafkabuf produce`: files and pipes become records, which are delivered in order and can be resumed."""
+"""`kafkabuf produce`: files and pipes become records, in order, and a later run resumes."""

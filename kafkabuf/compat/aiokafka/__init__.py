@@ -1,4 +1,4 @@
-"""AIOKafkaProducer with aiokafka's arguments, defaults, futures and errors, over kafkabuf.aio.AIOKafkaProducer.
+"""AIOKafkaProducer with aiokafka's arguments, defaults, futures and errors.
 
     from kafkabuf.compat.aiokafka import AIOKafkaProducer  # was: from aiokafka import AIOKafkaProducer
 

@@ -1,4 +1,4 @@
-"""Producer with confluent-kafka's settings, arguments, callbacks and errors, over kafkabuf's KafkaProducer.
+"""Producer with confluent-kafka's settings, arguments, callbacks and errors.
 
     from kafkabuf.compat.confluent import Producer
 

@@ -1,4 +1,4 @@
-"""KafkaProducer with kafka-python's arguments, defaults, futures and errors, over kafkabuf's KafkaProducer.
+"""KafkaProducer with kafka-python's arguments, defaults, futures and errors.
 
     from kafkabuf.compat.kafka_python import KafkaProducer
 

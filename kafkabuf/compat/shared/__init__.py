@@ -1,1 +1,1 @@
-"""What the faces of other clients share: names of settings, late lookups of hosts, errors of two libraries."""
+"""What these faces share: settings, late lookups of hosts, errors of two libraries."""

@@ -1,1 +1,1 @@
-"""Avro: its schemas, and the writers of columns and of Python objects, unions included."""
+"""Avro: its schemas, the choice of a union's branch, the writers of columns and objects."""

@@ -1,1 +1,1 @@
-"""JSON: its schemas, names and patterns of times, and the writers of columns and of Python objects."""
+"""JSON: its schemas, names and patterns of times, the writers of columns and objects."""

@@ -1,1 +1,1 @@
-"""Protobuf: its descriptors, and the writers of columns and of Python objects."""
+"""Protobuf: its descriptors, the writers of columns and objects."""

@@ -1,1 +1,1 @@
-"""What all formats share: the program that makes values of columns, and the writer of Python objects."""
+"""What all formats share: programs that encode columns, and the writer of Python objects."""

@@ -1,1 +1,1 @@
-"""SASL: from the sasl.* settings to passwords, tokens and tickets, with a file for each mechanism."""
+"""SASL, a file for each mechanism: passwords, tokens and tickets by the sasl.* settings."""

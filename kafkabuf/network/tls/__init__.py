@@ -1,1 +1,1 @@
-"""TLS: reads certificates and keys (PEM files, JKS and PKCS12 stores), makes SSLContexts of the ssl.* settings."""
+"""TLS: certificates and keys in PEM files and stores, SSLContexts of the ssl.* settings."""

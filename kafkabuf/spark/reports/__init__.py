@@ -1,1 +1,1 @@
-"""What a write has sent: reports, the markers that remember it, and its verification."""
+"""What a write has sent: reports, markers that remember it, its verification."""

@@ -1,1 +1,1 @@
-"""What lives in a Python worker from task to task: producers, limits of topics, notes between workers."""
+"""What lives in a Python worker from task to task: producers, limits of topics, notes."""

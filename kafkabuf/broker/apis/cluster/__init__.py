@@ -1,1 +1,1 @@
-"""APIs about the cluster: its nodes, its controller, the APIs that it serves."""
+"""The cluster: its nodes, its controller, the APIs that it serves."""

@@ -1,1 +1,1 @@
-"""APIs about settings, and about the metrics that clients push."""
+"""Settings, and the metrics that clients push."""

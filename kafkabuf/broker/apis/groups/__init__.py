@@ -1,1 +1,1 @@
-"""APIs about consumer groups, their members and their offsets."""
+"""Consumer groups, their members and their offsets."""

@@ -1,1 +1,1 @@
-"""APIs about records: Produce, Fetch, and lookups of offsets."""
+"""Records: Produce, Fetch, lookups of offsets."""

@@ -1,1 +1,1 @@
-"""APIs about authentication and access control lists."""
+"""Authentication, and access control lists."""

@@ -1,1 +1,1 @@
-"""APIs about topics and partitions: create, delete, describe, elect leaders."""
+"""Topics and partitions: create, delete, describe, elect leaders."""

@@ -1,1 +1,1 @@
-"""APIs about transactions, and about the producers of partitions."""
+"""Transactions, and the producers of partitions."""

@@ -1,1 +1,1 @@
-"""Files and pipes become blocks of rows, in bounded memory; rows that cannot be records are refused (CSV too)."""
+"""Files and pipes become rows in bounded memory; a row that cannot be a record is refused."""
