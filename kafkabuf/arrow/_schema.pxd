@@ -4,5 +4,5 @@
 from kafkabuf.arrow._array cimport ArrowSchema
 
 
-# Describe an Arrow schema as an ArrowType (arrow_types.py). Raises SerializationError.
+# Describe an Arrow schema as an ArrowType (types.py). Raises SerializationError.
 cdef object describe(const ArrowSchema* schema)

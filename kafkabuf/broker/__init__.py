@@ -1,20 +1,9 @@
 """A small Kafka in one process, for demos and tests: `EmbeddedCluster`.
 
-front/       accepts connections, reads frames and authenticates
-apis/        the handlers: one file for each API key
-cluster/     the nodes, the topics, and the controller that elects leaders
-replica/     the copies of partitions, and how followers fetch from leaders
-log/         the records of a copy
-groups/      the consumer groups
-telemetry/   the metrics that clients push
-guards/      limits, quotas, faults, the request log, security
-waiting/     the requests that wait, and their timers
+Users call the methods in embedded.py and in the modules whose names end in `_controls`. messages.py compares records
+with what a test expects.
 
-Users call the methods in embedded.py, controls.py, message_controls.py, node_controls.py, acl_controls.py and
-client_metrics_controls.py.
-messages.py compares records with what a test expects. expressions.py matches the regular expressions of clients.
-
-The broker shares protocol/, errors and clock with the client and nothing else. It therefore checks the client's encoder
+The broker shares protocol/, process/, errors and clock with the client. It therefore checks the client's encoder
 instead of agreeing with it.
 
 Some parts are of use on their own, and any thread may use them. A `TimingWheel` runs tasks when they are due. In a

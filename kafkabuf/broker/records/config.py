@@ -20,7 +20,7 @@ class LogConfig:
 
     On disk a file has at most `segment_bytes`, and the log is flushed after `flush_messages` records. In memory
     `flush_messages` has no effect, and only the log of a topic with `compact` has segments. The settings with
-    `compaction` and `clean` are those of the cleaner (cleaning/cleaner.py).
+    `compaction` and `clean` are those of the cleaner (log/upkeep/cleaner.py).
 
     Deviations: by default nothing expires; segments may be smaller than 1 MiB; segment.jitter.ms has no effect.
     """

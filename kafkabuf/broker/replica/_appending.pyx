@@ -4,8 +4,8 @@
 Version 2 of Produce brings message sets of magic 0 and 1, later versions a single batch of magic 2. The leader checks
 the batch and its records, writes its base offset and leader epoch into the header, and stores all other bytes as they
 came, except for timestamps that the topic's message.timestamp.type replaces. The leader checks the batches of
-idempotent producers against the partition's producer state (log/producer_state.py). appending.py has the steps that few
-batches need: message sets, and the question to the coordinator of a transaction.
+idempotent producers against the partition's producer state (records/producer_state.py). appending.py has the steps
+that few batches need: message sets, and the question to the coordinator of a transaction.
 """
 
 cimport cython

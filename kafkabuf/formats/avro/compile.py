@@ -84,7 +84,7 @@ class _Compiler:
     # ---- values ------------------------------------------------------------------------------------------------------
 
     def value(self, node: Node, child: int, kind: ArrowType, path: str, depth: int) -> tuple[Steps, int]:
-        """The steps of a column, and their rank (avro_leaves.py)."""
+        """The steps of a column, and their rank (leaves.py)."""
         if depth > MAX_DEPTH:
             raise SerializationError(f"column '{path[:200]}' is nested deeper than {MAX_DEPTH} levels")
         if isinstance(node, Union):

@@ -238,7 +238,7 @@ class _Parser:
         if name in PRIMITIVES:
             return Primitive(name)
         found = self._named.get(name if "." in name or not namespace else f"{namespace}.{name}")
-        found = found or self._named.get(name.removeprefix("."))  # avro_references.py writes the dot
+        found = found or self._named.get(name.removeprefix("."))  # references.py writes the dot
         if found is None:
             raise ConfigError(
                 f"{path}: there is no Avro type {name!r}; a named type must be defined before its use. "

@@ -2,7 +2,7 @@
 """Dates, times and timestamps as text, by a pattern.
 
 A pattern's table: an int64 n; n pairs of int64, the second since 1970 from which an offset of the time zone holds, and
-the offset's seconds; an int64, the bytes of the operations; and the operations (PatternOp). json_pattern.py makes it.
+the offset's seconds; an int64, the bytes of the operations; and the operations (PatternOp). pattern.py makes it.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t

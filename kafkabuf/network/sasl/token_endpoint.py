@@ -1,6 +1,6 @@
 """An OAuth token endpoint (RFC 6749, 3.2) over https.
 
-It uses no other scheme. A proxy of the environment carries TLS and sees no secret. http_request.py bounds the response,
+It uses no other scheme. A proxy of the environment carries TLS and sees no secret. http/request.py bounds the response,
 and follows no redirect. No error shows the secret or the token.
 """
 

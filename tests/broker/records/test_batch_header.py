@@ -1,4 +1,4 @@
-"""The compiled check of a batch's header (log/_batch.pyx), and what the log notes of a producer."""
+"""The compiled check of a batch's header (records/_batch.pyx), and what the log notes of a producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a partition knows of its producers (log/producer_state.py)."""
+"""What a partition knows of its producers (records/producer_state.py)."""
 
 from __future__ import annotations
 
