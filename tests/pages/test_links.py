@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -16,6 +17,10 @@ HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`[^`\n]+`")
+# A file of code that a page names, and one that code names.
+SOURCE = re.compile(r"`((?:[\w.]+/)*[a-z_]\w*\.(?:py|pyx|pxd))`")
+WRITTEN = re.compile(r"(?<![\w./])((?:[a-z_]\w*/)*_?[a-z]\w+\.(?:py|pyx|pxd))(?!\w)")
+OF_OTHERS = {"pyspark/daemon.py"}
 
 
 def prose(page: str) -> str:
@@ -26,6 +31,19 @@ def anchors(page: str) -> set[str]:
     """The anchors that code hosts give the headings of a file."""
     headings = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in HEADING.findall(prose(page)))
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@functools.cache
+def sources() -> list[str]:
+    folders = ("kafkabuf", "pyspark_kafkabuf", "rigs", "bench", "tests", "tools")
+    paths = [
+        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".pyx", ".pxd"}
+    ]
+    return [path.relative_to(ROOT).as_posix() for path in paths]
+
+
+def is_source(name: str) -> bool:
+    return (ROOT / name).exists() or any(f"/{file}".endswith(f"/{name}") for file in sources())
 
 
 @pytest.mark.parametrize("page", pages())
@@ -87,6 +105,34 @@ def test_links_between_files_become_links_between_pages() -> None:
     assert linked[0].startswith("[a](spark.md#guarantees) ")
     assert linked[2] == "[c](DESIGN.md)"
     assert linked[4] == "[d](design.md) [e](LICENSE)"
+
+
+def test_links_to_code_are_text_on_the_site() -> None:
+    text = "[send](kafkabuf/append/_producer.pyx), [all](kafkabuf) and [that](../kafkabuf/aio); [no](docs/spark.md)"
+    assert with_links_between_pages(text, "design.md") == "send, all and that; [no](spark.md)"
+
+
+@pytest.mark.parametrize("page", ["DESIGN.md", "CONTRIBUTING.md", "STYLE.md", "tests/README.md", "bench/README.md"])
+def test_files_that_pages_for_developers_name_exist(page: str) -> None:
+    named = set(SOURCE.findall(prose(page)))
+    assert named
+    assert sorted(name for name in named if not is_source(name)) == []
+
+
+def test_files_that_modules_name_exist() -> None:
+    """In comments and docstrings of the package, which outlive many a move."""
+    faults = [
+        f"{file} names {name}"
+        for file in sources()
+        if file.startswith("kafkabuf/")
+        for name in set(WRITTEN.findall((ROOT / file).read_text(encoding="utf-8")))
+        if name not in OF_OTHERS and not is_source(name)
+    ]
+    assert faults == []
+
+
+def test_design_is_read_in_one_sitting() -> None:
+    assert (ROOT / "DESIGN.md").stat().st_size <= 30_000
 
 
 def test_comments_and_pictures_of_code_hosts_do_not_reach_the_site() -> None:

@@ -25,6 +25,8 @@ README = "README.md"
 _FENCE = re.compile(r"^ *(```+|~~~+)")
 # As code hosts show a picture by the colours of the reader's system; the site has a switch of its own.
 _PICTURE = re.compile(r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img src="([^"]+)" alt="([^"]+)">\s*</picture>')
+# The site has no page of a code file: the link is for readers on a code host.
+_CODE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)*kafkabuf[^)\s]*\)")
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 
@@ -39,7 +41,10 @@ def page_of(source: str) -> str | None:
 
 
 def with_links_between_pages(markdown: str, page: str) -> str:
-    """The text of a file with links between pages in place of links between files. Leaves blocks of code alone."""
+    """The text of a file with links between pages in place of links between files, and without links to code.
+
+    Leaves blocks of code alone.
+    """
     folder = posixpath.dirname(source_of(page))
 
     def linked(match: re.Match[str]) -> str:
@@ -58,7 +63,7 @@ def with_links_between_pages(markdown: str, page: str) -> str:
             fence = found[1]
         elif found and found[1].startswith(fence):
             fence = ""
-        lines.append(line if found or fence else _LINK.sub(linked, line))
+        lines.append(line if found or fence else _LINK.sub(linked, _CODE_LINK.sub(r"\1", line)))
     return "".join(lines)
 
 
