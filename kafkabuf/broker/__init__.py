@@ -3,8 +3,8 @@
 Users call the methods in embedded.py and in the modules whose names end in `_controls`. messages.py compares records
 with what a test expects.
 
-The broker shares protocol/, process/, errors and clock with the client. It therefore checks the client's encoder
-instead of agreeing with it.
+The broker shares protocol/, process/, errors and clock with the client, and nothing that encodes records: it checks the
+client's encoder instead of agreeing with it.
 
 Some parts are of use on their own, and any thread may use them. A `TimingWheel` runs tasks when they are due. In a
 `RequestPurgatory` a `DelayedOperation` waits until one of its keys changes or its time is over. An `ExpirationReaper`
