@@ -1,8 +1,8 @@
 """The settings of topics, with the names, types, defaults and ranges of Kafka's LogConfig.
 
 The broker acts on a topic's min.insync.replicas and unclean.leader.election.enable, on max.message.bytes and the
-message.timestamp settings, and on the settings of records/config.py. It checks, stores and lists the other settings of a
-topic, without an effect. A setting that a topic does not have comes from the nodes (configs/nodes.py).
+message.timestamp settings, and on the settings of records/config.py. It checks, stores and lists the other settings of
+a topic, without an effect. A setting that a topic does not have comes from the nodes (configs/nodes.py).
 
 Deviation: segment.bytes may be as small as 14, so that a test can fill segments.
 """
