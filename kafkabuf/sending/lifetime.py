@@ -56,7 +56,7 @@ class Running:
         # How many records a face holds before the queues, for topics that no broker has described yet. It must not keep
         # the face from being collected.
         self.waiting: Callable[[], int] = lambda: 0
-        self.told = False  # the interpreter ends, and a warning counts the records that wait there
+        self.warned = False  # the interpreter ends, and a warning counts the records that wait there
         # Not Thread.join: before Python 3.13 an interrupted join takes a running thread for ended.
         self._ended = Event()
         self._ident: int | None = None  # of the thread, while it runs. A patched `threading` gives others
@@ -169,7 +169,7 @@ def _end_all() -> None:
     for running in sorted(unfinished, key=lambda each: each.waiting() > 0):  # the others send meanwhile
         if left := running.let_in(deadline):
             outside[running] = left
-            running.told = True
+            running.warned = True
         running.accumulator.closed_because = running.accumulator.closed_because or ENDED_BY_EXIT
         running.finish()
     unfinished = _still_running(unfinished, deadline)

@@ -140,7 +140,7 @@ class Producer(ProduceCore):
         Records in the queues are sent in the background. At the interpreter's end sending/lifetime.py has warned.
         """
         lines = self.__dict__.get("_lines")
-        if lines is not None and self._is_open() and not self._producer._running.told and (left := len(lines)):
+        if lines is not None and self._is_open() and not self._producer._running.warned and (left := len(lines)):
             log.warning(
                 "a Producer was dropped without flush(): %d records are lost, which waited for a broker to describe "
                 "their topic",
