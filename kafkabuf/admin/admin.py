@@ -159,7 +159,7 @@ class Admin:
             return {"topics": [{"name": name, "partition_indexes": numbers} for name, numbers in led.items()]}
 
         answers = self._from_leaders(partitions, messages.DESCRIBE_PRODUCERS, range(1), values)
-        return {found: list(map(_producer, answer.active_producers)) for found, answer in answers.items()}
+        return {partition: list(map(_producer, answer.active_producers)) for partition, answer in answers.items()}
 
     def transaction(self, transactional_id: str) -> TransactionDescription:
         """Admin.describeTransactions: a transactional id's state. Raises TransactionalIdNotFoundError."""

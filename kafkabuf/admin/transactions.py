@@ -60,11 +60,11 @@ class TransactionAdmin(Admin):
             messages.LIST_TRANSACTIONS, range(2), {"producer_id_filters": sorted(producer_ids), "duration_filter": -1}
         )
         listed = {
-            str(found.transactional_id): ListedTransaction(
-                str(found.transactional_id), int(found.producer_id), str(found.transaction_state)
+            str(transaction.transactional_id): ListedTransaction(
+                str(transaction.transactional_id), int(transaction.producer_id), str(transaction.transaction_state)
             )
             for response in responses
-            for found in response.transaction_states
+            for transaction in response.transaction_states
         }
         return [listed[name] for name in sorted(listed) if name.startswith(prefix)]
 
@@ -110,7 +110,7 @@ class TransactionAdmin(Admin):
             return {"replica_id": -1, "isolation_level": int(committed), "topics": topics}
 
         answers = self._from_leaders(partitions, messages.LIST_OFFSETS, _LIST_OFFSETS_VERSIONS, values)
-        return {found: int(answer.offset) for found, answer in answers.items()}
+        return {partition: int(answer.offset) for partition, answer in answers.items()}
 
     def broker_setting(self, name: str) -> str | None:
         """Admin.describeConfigs: a setting of one broker; None if the broker does not list it."""
