@@ -407,11 +407,11 @@ replace_way_in(
 
 
 cdef bint is_stale(ProducerCore producer, dict by_schema, str topic) except -1:
-    cdef tuple found
+    cdef tuple entry
     if by_schema is None:
         return False
-    found = by_schema.get(topic)
-    return found is None or producer.now_ms() >= <double>found[2]
+    entry = by_schema.get(topic)
+    return entry is None or producer.now_ms() >= <double>entry[2]
 
 
 cdef int64_t whole_number(object number) except? -1:

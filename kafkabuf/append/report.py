@@ -165,8 +165,8 @@ class BulkReport:
         """The rows that were not delivered, sorted by their first row. Waits as `wait` does."""
         self.wait(timeout)
         self._read_errors()
-        found = (*self._failures, *_failures(self.segments, self._rows_of))
-        return tuple(sorted(found, key=lambda failure: failure.first_row))
+        failures = (*self._failures, *_failures(self.segments, self._rows_of))
+        return tuple(sorted(failures, key=lambda failure: failure.first_row))
 
     def failed_rows(self, timeout: float | None = None) -> tuple[FailedRows, ...]:
         """The numbers of the rows that were not delivered, by error. Waits as `wait` does.
@@ -176,7 +176,7 @@ class BulkReport:
         self._require_rows()
         self.wait(timeout)
         self._read_errors()
-        left_out = (FailedRows(one.error, -1, np.array([one.first_row], np.int64), 1) for one in self._failures)
+        left_out = (FailedRows(row.error, -1, np.array([row.first_row], np.int64), 1) for row in self._failures)
         return (*left_out, *_failed_rows(self.segments, self._rows_of))
 
     def _require_rows(self) -> None:
@@ -350,11 +350,11 @@ def _errors(piece: _Piece) -> Iterator[tuple[KafkaError, Int64Array]]:
     named = {place: named[place] for place in sorted(named) if 0 <= place < piece.rows}
     for place, error in named.items():
         yield error, places[place : place + 1]
-    others = np.delete(places, list(named))
+    places_without_error = np.delete(places, list(named))
     error_of_others = batch.error_of_others if batch.record_errors else batch.error
-    if len(others):
+    if len(places_without_error):
         assert error_of_others is not None
-        yield error_of_others, others
+        yield error_of_others, places_without_error
 
 
 def _ranges(segments: Iterable[Segment]) -> Iterator[OffsetRange]:
