@@ -130,8 +130,8 @@ def type_name(kind: ArrowType) -> str:
     for names in (REALS, TEXTS, BINARIES, LISTS, _PLAIN):
         if text in names:
             return names[text]
-    if found := decimal(kind):
-        return f"decimal{found.width * 8}({found.precision}, {found.scale})"
+    if decimal_type := decimal(kind):
+        return f"decimal{decimal_type.width * 8}({decimal_type.precision}, {decimal_type.scale})"
     if text[:2] in {"ts", "tt", "tD"} and text[2:3] in UNITS:
         unit_name = _UNIT_NAMES[text[2]]
         zone = f", tz={text[4:]}" if with_zone(kind) else ""
