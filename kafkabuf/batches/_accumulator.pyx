@@ -89,12 +89,12 @@ cdef class PartitionQueue:
 
 
 cdef list ints(list numbers):
-    cdef list found = []
+    cdef list checked = []
     cdef int number
     for item in numbers:
         number = item
-        found.append(number)
-    return found
+        checked.append(number)
+    return checked
 
 
 cdef bint comes_before(Batch batch, Batch other) noexcept:
@@ -375,17 +375,17 @@ cdef class AccumulatorCore:
         finally:
             leave_lock(&self.pool.guard)
 
-    def waiting_batches(self, PartitionQueue one=None):
-        """The batches that wait in one queue; None: in all queues."""
-        cdef PartitionQueue queue
-        cdef list found = []
+    def waiting_batches(self, PartitionQueue queue=None):
+        """The batches that wait in `queue`; None: in all queues."""
+        cdef PartitionQueue each
+        cdef list waiting = []
         self.require_pool()
         enter_lock(&self.pool.guard)
         try:
             # Copies: making an iterator may run the garbage collector, and with it a thread that changes the queues.
-            for queue in [one] if one is not None else PyDict_Keys(self.active):
-                found += list(queue.batches)
-            return found
+            for each in [queue] if queue is not None else PyDict_Keys(self.active):
+                waiting += list(each.batches)
+            return waiting
         finally:
             leave_lock(&self.pool.guard)
 
