@@ -33,19 +33,19 @@ class ClientMetricsControls(Caller):
         require_int("n", n)
         require_timeout("timeout", timeout)
         deadline, count = monotonic() + timeout, 0
-        found: list[ClientMetrics] = []
+        matching: list[ClientMetrics] = []
         unreadable: str | None = None
         while True:
             pushes, count = self._call(lambda c, seen=count: c.client_metrics.since(seen))  # type: ignore[misc]
             for metrics in map(decoded, pushes):
                 unreadable = unreadable or metrics.error
                 if where(metrics) if where is not None else metrics.error is None:
-                    found.append(metrics)
-            if len(found) >= n:
-                return found
+                    matching.append(metrics)
+            if len(matching) >= n:
+                return matching
             left = deadline - monotonic()
             if left <= 0 or not self._await(self._running().client_metrics.wait(count, left)):
                 why = f"; {unreadable}" if unreadable else ""
                 raise TimeoutError(
-                    f"{len(found)} of {n} pushes of metrics came within {timeout:g} s, of {count} in all{why}"
+                    f"{len(matching)} of {n} pushes of metrics came within {timeout:g} s, of {count} in all{why}"
                 )

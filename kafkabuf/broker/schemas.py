@@ -31,13 +31,13 @@ def load_early() -> None:
 @contextmanager
 def _real_datetime() -> Iterator[None]:
     """kio has a subclass of datetime, which cannot be made of the class that freezegun puts in its place."""
-    found = datetime.datetime
-    real = next(base for base in found.__mro__ if type(base) is type)
+    patched = datetime.datetime
+    real = next(base for base in patched.__mro__ if type(base) is type)
     datetime.datetime = real  # type: ignore[assignment, misc]
     try:
         yield
     finally:
-        datetime.datetime = found  # type: ignore[misc]
+        datetime.datetime = patched  # type: ignore[misc]
 
 
 def _load_without_hypothesis() -> None:

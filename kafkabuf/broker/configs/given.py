@@ -92,13 +92,13 @@ def subscriptions_of(client_metrics: bool | Mapping[str, Mapping[str, Value]]) -
         return {}
     if not isinstance(client_metrics, Mapping) or not all(isinstance(name, str) for name in client_metrics):
         raise ConfigError("client_metrics: a bool, or a mapping of names to the settings of subscriptions, is needed")
-    found = {name: texts_of(f"client_metrics[{name!r}]", configs) for name, configs in client_metrics.items()}
-    for name, configs in found.items():
+    subscriptions = {name: texts_of(f"client_metrics[{name!r}]", configs) for name, configs in client_metrics.items()}
+    for name, configs in subscriptions.items():
         try:
             MetricsConfigs().replace(name, configs, dry_run=True)
         except (InvalidConfigError, InvalidRequestError) as error:
             raise ConfigError(f"client_metrics[{name!r}]: {error}") from None
-    return found
+    return subscriptions
 
 
 def _settings(config: ClusterConfig) -> Iterator[tuple[str, str | None, str, Any]]:

@@ -77,7 +77,7 @@ class NodeConfigs:
         return self._levels(name, node_id, self._given)
 
     def _levels(self, name: str, node_id: int, given: Mapping[str, str]) -> Iterator[Level]:
-        kind, found = node_kinds()[name], False
+        kind, is_set = node_kinds()[name], False
         for values, source in (
             (self.dynamic(str(node_id)), OF_NODE),
             (self.dynamic(ALL_NODES), OF_ALL_NODES),
@@ -85,9 +85,9 @@ class NodeConfigs:
             ({} if kind.default is None else {name: kind.default}, DEFAULT),
         ):
             if name in values:
-                found = True
+                is_set = True
                 yield name, None if kind.sensitive else values[name], source
-        if found and name in _FALLBACKS:
+        if is_set and name in _FALLBACKS:
             yield _FALLBACKS[name], node_kinds()[_FALLBACKS[name]].default, DEFAULT
 
     def dynamic(self, name: str) -> Mapping[str, str]:

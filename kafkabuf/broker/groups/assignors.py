@@ -143,7 +143,7 @@ class _Uniform:
         """Finds the readers of partitions, with these partitions. Partitions with few readers leave the least choice,
         so they come first."""
         shared = yield from _by_readers(self._subscribers, self._sizes)
-        for readers, topics in sorted(shared, key=lambda found: len(found[0])):
+        for readers, topics in sorted(shared, key=lambda entry: len(entry[0])):
             partitions: list[TopicIdPartition] = []
             for topic in topics:
                 partitions += [(topic, index) for index in range(self._sizes[topic])]

@@ -156,7 +156,7 @@ class ConsumerGroup:
         after = (former or ConsumerMember(beat.member_id)).subscription_after(beat)
         resolved, matches = (
             self.subscriptions.is_resolved(after.pattern),
-            self.subscriptions.match(after.pattern, beat.sees, beat.found),
+            self.subscriptions.match(after.pattern, beat.sees, beat.matches),
         )
         replaced = self._drop_namesake(beat, former)
         member = self._admit(beat, former)
@@ -260,10 +260,10 @@ class ConsumerGroup:
         """Raises the group epoch if the group, the member's subscription or the subscribed topics are new. A member
         with a new expression reads the topics of its former expression until its response is sent."""
         resolved = self.subscriptions.is_resolved(after.pattern)
-        former_matches = self.subscriptions.match(before.pattern, beat.sees, beat.found)
+        former_matches = self.subscriptions.match(before.pattern, beat.sees, beat.matches)
         topics_changed, self._topics_changed = self._topics_changed, False
         if topics_changed:
-            self.subscriptions.refresh(self.members, beat.sees, beat.found)
+            self.subscriptions.refresh(self.members, beat.sees, beat.matches)
         if not resolved:
             self.subscriptions.resolve(after.pattern, former_matches)
         new_subscription = before.topics != after.topics or (before.pattern != after.pattern and resolved)

@@ -63,7 +63,7 @@ class ConsumerHeartbeat:
     assignor: str | None = None
     reported: Partitions | None = None
     sees: Callable[[str], bool] | None = None
-    found: Matches = field(default_factory=dict)
+    matches: Matches = field(default_factory=dict)
     classic: ClassicSide | None = None
 
     @property

@@ -81,8 +81,8 @@ def _begin(data: bytes) -> tuple[Cursor, int]:
 
 
 def _partitions(cursor: Cursor) -> frozenset[Named]:
-    found = []
+    partitions = []
     for _ in range(cursor.count()):
         topic = cursor.string()
-        found += [(topic, cursor.int32()) for _ in range(cursor.count())]
-    return frozenset(found)
+        partitions += [(topic, cursor.int32()) for _ in range(cursor.count())]
+    return frozenset(partitions)

@@ -199,7 +199,7 @@ class Groups:
         before = None
         while patterns and before != self._changes:
             before = self._changes
-            beat = replace(beat, found=(yield from matches_in_steps(patterns, self.topics(), beat.sees)))
+            beat = replace(beat, matches=(yield from matches_in_steps(patterns, self.topics(), beat.sees)))
         return beat
 
     def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
@@ -294,16 +294,16 @@ def subscribed_topics(group: AnyGroup, wanted: Collection[str]) -> Work[set[str]
     has its topics in the metadata of its members; malformed metadata counts as no topics (Kafka's
     ClassicGroup.computeSubscribedTopics)."""
     wanted = frozenset(wanted)
-    found: set[str] = set()
+    subscribed: set[str] = set()
     if isinstance(group, ConsumerGroup):
         for subscription in {member.subscription for member in group.members}:
-            found |= wanted & group.subscriptions.names(subscription)
+            subscribed |= wanted & group.subscriptions.names(subscription)
             yield
     elif group.protocol_type == CONSUMER and group.protocol:
         for metadata in {member.metadata(group.protocol) for member in group.members}:
-            found |= wanted.intersection(_topics(metadata))
+            subscribed |= wanted.intersection(_topics(metadata))
             yield
-    return found
+    return subscribed
 
 
 def _topics(metadata: bytes) -> list[str]:

@@ -37,16 +37,16 @@ _STEP = 500
 def matches_in_steps(patterns: Iterable[str], names: Iterable[str], sees: Sees | None) -> Work[Matches]:
     """The names that match each expression and that the client may describe, in steps."""
     names = tuple(names)
-    found: dict[str, frozenset[str] | InvalidRegularExpressionError] = {}
+    matches: dict[str, frozenset[str] | InvalidRegularExpressionError] = {}
     for pattern in patterns:
         try:
             matching = yield from Pattern(pattern).matching_in_steps(names)
         except InvalidRegularExpressionError as error:
-            found[pattern] = error
+            matches[pattern] = error
         else:
-            found[pattern] = matching if sees is None else (yield from _visible(matching, sees))
+            matches[pattern] = matching if sees is None else (yield from _visible(matching, sees))
         yield
-    return found
+    return matches
 
 
 def _visible(names: Iterable[str], sees: Sees) -> Work[frozenset[str]]:
@@ -78,15 +78,15 @@ class Subscriptions:
     def is_resolved(self, pattern: str) -> bool:
         return pattern in self._matches
 
-    def match(self, pattern: str, sees: Sees | None = None, found: Matches | None = None) -> frozenset[str]:
+    def match(self, pattern: str, sees: Sees | None = None, known: Matches | None = None) -> frozenset[str]:
         """The names that match the expression now. Raises InvalidRegularExpressionError."""
         if pattern in self._matches:
             return self._matches[pattern]
-        return self._matching(pattern, sees, found or {})
+        return self._matching(pattern, sees, known or {})
 
-    def _matching(self, pattern: str, sees: Sees | None, found: Matches) -> frozenset[str]:
+    def _matching(self, pattern: str, sees: Sees | None, known: Matches) -> frozenset[str]:
         names = (
-            found[pattern] if pattern in found else finish(matches_in_steps([pattern], self._existing(), sees))[pattern]
+            known[pattern] if pattern in known else finish(matches_in_steps([pattern], self._existing(), sees))[pattern]
         )
         if isinstance(names, InvalidRegularExpressionError):
             raise names
@@ -97,13 +97,13 @@ class Subscriptions:
         self._matches[pattern] = matches
 
     def refresh(
-        self, members: Iterable[ConsumerMember], sees: Sees | None = None, found: Matches | None = None
+        self, members: Iterable[ConsumerMember], sees: Sees | None = None, known: Matches | None = None
     ) -> None:
         """Matches the expressions of the members with the topics that exist now."""
         self.forget_unused(members)
         for pattern in self._matches.keys() - {""}:
             try:
-                self._matches[pattern] = self._matching(pattern, sees, found or {})
+                self._matches[pattern] = self._matching(pattern, sees, known or {})
             except InvalidRegularExpressionError as error:
                 log.warning("a group goes on with the topics that it had: %s", error)
 
@@ -138,13 +138,13 @@ class Subscriptions:
     def sizes(self, members: Iterable[ConsumerMember]) -> Work[TopicSizes]:
         """The topics that exist and that a member reads, in steps."""
         topics = self._existing()
-        found: set[str] = set()
+        subscribed: set[str] = set()
         for subscription in {member.subscription for member in members}:
             for names in (subscription.topics, self._matching_now(subscription)):
-                found.update(filter(topics.__contains__, names))
+                subscribed.update(filter(topics.__contains__, names))
             yield
         sizes: TopicSizes = {}
-        for name in sorted(found):
+        for name in sorted(subscribed):
             if (topic := topics.get(name)) is not None:  # it may be gone since
                 sizes[name] = topic.topic_id.int, len(topic.partitions)
             if not len(sizes) % _STEP:

@@ -113,13 +113,13 @@ class Authorizer:
 
     def finding(self, wanted: AclFilter) -> Work[list[Acl]]:
         """As `find`, in steps."""
-        found = []
+        matching = []
         for number, acl in enumerate(tuple(self._acls), 1):
             if wanted.matches(acl):
-                found.append(acl)
+                matching.append(acl)
             if not number % _STEP:
                 yield
-        return found
+        return matching
 
     def add(self, acl: Acl) -> None:
         """Adds an ACL. Does nothing if it exists. Raises InvalidRequestError for an ACL that cannot exist, and

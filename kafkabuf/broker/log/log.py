@@ -153,8 +153,8 @@ class PartitionLog(LogCore):
     def replaced(self, start: int, end: int, aborted: Sequence[AbortedTransaction]) -> None:
         """The cleaner has replaced the batches from `start` to `end`: of the aborted transactions that ended there,
         only `aborted` have batches left."""
-        others = [known for known in self.producers.aborted if not start <= known.last_offset < end]
-        self.producers.aborted = sorted([*others, *aborted], key=lambda transaction: transaction.last_offset)
+        kept = [known for known in self.producers.aborted if not start <= known.last_offset < end]
+        self.producers.aborted = sorted([*kept, *aborted], key=lambda transaction: transaction.last_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Drops every batch with an offset of `offset` or more, which a follower has and its leader has not. The log

@@ -81,8 +81,8 @@ def first_at(
         records = read_records(view, max_message_bytes)
         return next((record for record in records if record.timestamp >= timestamp and record.offset >= offset), None)
     batch = _Batch(view, max_message_bytes)
-    found = batch.walk.first(batch.delta(timestamp), max(offset - batch.base_offset, 0))
-    return None if found is None else batch.record(*found, has_key=False)
+    fields = batch.walk.first(batch.delta(timestamp), max(offset - batch.base_offset, 0))
+    return None if fields is None else batch.record(*fields, has_key=False)
 
 
 def find_refused(
@@ -98,8 +98,8 @@ def find_refused(
     batch = _Batch(view, max_message_bytes)
     least, greatest = batch.delta(wanted.least), batch.delta(wanted.greatest)
     exempt = batch.delta(NO_TIMESTAMP) if wanted.timestamp_optional else None
-    newest, count, found = batch.walk.outside(least, greatest, exempt, wanted.needs_key, most)
-    return batch.timestamp(newest), count, [batch.record(*fields) for fields in found]
+    newest, count, rows = batch.walk.outside(least, greatest, exempt, wanted.needs_key, most)
+    return batch.timestamp(newest), count, [batch.record(*fields) for fields in rows]
 
 
 def verify(data: bytes | bytearray | memoryview, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:

@@ -75,10 +75,10 @@ cdef object find_leader(node, topic, index, int acks):
     """The copy to append to. For acks=all enough copies must be in sync."""
     if acks != all_in_sync and acks != 0 and acks != 1:
         raise InvalidRequiredAcksError(f"acks={acks}: -1, 0 and 1 are allowed")
-    found = node.cluster.catalogue.topic(topic)
-    if found.internal:
-        raise InvalidTopicError(f"{found.name} is internal: only the cluster writes to it")
-    leader = found.partition(index).led_by(node.node_id)
+    known = node.cluster.catalogue.topic(topic)
+    if known.internal:
+        raise InvalidTopicError(f"{known.name} is internal: only the cluster writes to it")
+    leader = known.partition(index).led_by(node.node_id)
     if acks == all_in_sync and not leader.enough_in_sync:
         raise NotEnoughReplicasError(
             f"{len(leader.known.isr)} copies are in sync, min.insync.replicas is {leader.partition.min_isr}"

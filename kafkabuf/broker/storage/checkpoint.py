@@ -25,8 +25,8 @@ def write_lines(path: Path, lines: Sequence[str]) -> None:
 
 def read_checkpoint(path: Path, fields: int) -> list[list[str]]:
     """The entries; empty if the file is missing or malformed, because the log can derive them."""
-    if (found := kind(path)) not in (None, "a file"):
-        log.warning("%s is %s: it is ignored", path, found)
+    if (file_kind := kind(path)) not in (None, "a file"):
+        log.warning("%s is %s: it is ignored", path, file_kind)
         return []
     lines = (read_file(path) or b"").decode("ascii", "replace").splitlines()
     if not lines:

@@ -70,8 +70,8 @@ def open_file(path: Path, flags: int) -> int:
     except KafkaStorageError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise error.__cause__ from None
-        if (found := kind(path)) not in (None, "a file"):
-            raise _not_a_file(path, found) from error
+        if (file_kind := kind(path)) not in (None, "a file"):
+            raise _not_a_file(path, file_kind) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -79,8 +79,8 @@ def open_file(path: Path, flags: int) -> int:
     return descriptor
 
 
-def _not_a_file(path: Path, found: str | None) -> KafkaStorageError:
-    return KafkaStorageError(f"{path} is {found}, a regular file is needed: remove it")
+def _not_a_file(path: Path, file_kind: str | None) -> KafkaStorageError:
+    return KafkaStorageError(f"{path} is {file_kind}, a regular file is needed: remove it")
 
 
 def read_file(path: Path) -> bytes | None:
@@ -179,8 +179,8 @@ def entries(folder: Path) -> list[os.DirEntry[str]]:
     """What lies in a folder, in the order of names; empty if there is no such folder."""
     with on_disk("read", folder):
         try:
-            with os.scandir(folder) as found:
-                return sorted(found, key=lambda entry: entry.name)
+            with os.scandir(folder) as listing:
+                return sorted(listing, key=lambda entry: entry.name)
         except FileNotFoundError:
             return []
 

@@ -71,8 +71,8 @@ class _Reader:
     def nested(self, data: memoryview, *numbers: int) -> Iterator[memoryview]:
         """The fields at a path of field numbers."""
         number, *rest = numbers
-        for found, value in self.fields(data):
-            if found == number:
+        for key, value in self.fields(data):
+            if key == number:
                 if rest:
                     yield from self.nested(_message(value), *rest)
                 else:
@@ -88,9 +88,9 @@ class _Reader:
             if number == 1:
                 key = _text(content)
             elif number == 2:
-                for kind, found in self.fields(_message(content)):
+                for kind, content_of_value in self.fields(_message(content)):
                     if kind in _ANY_VALUE:
-                        value = _ANY_VALUE[kind](found)
+                        value = _ANY_VALUE[kind](content_of_value)
         return key, value
 
     def points(self, metric: memoryview) -> Iterator[MetricPoint]:
@@ -101,9 +101,7 @@ class _Reader:
             elif number in (_GAUGE, _SUM):
                 bodies.append((number, _message(content)))
         for number, body in bodies:
-            temporality = next(
-                (value for found, value in self.fields(body) if found == _TEMPORALITY and number == _SUM), 0
-            )
+            temporality = next((value for key, value in self.fields(body) if key == _TEMPORALITY and number == _SUM), 0)
             kind: Any = "gauge" if number == _GAUGE else "delta" if temporality == _DELTA else "sum"
             for point in self.nested(body, 1):
                 yield self._point(name, kind, point)

@@ -103,10 +103,10 @@ def _matches(match: str, client: Mapping[str, str]) -> Work[bool]:
         yield
         value = client[key]
         try:
-            found = yield from Pattern(expression).matching_in_steps([value])
+            matches = yield from Pattern(expression).matching_in_steps([value])
         except InvalidRegularExpressionError as error:
             log.warning("client metrics: a subscription matches no client: %s", error)
             return False
-        if not found:
+        if not matches:
             return False
     return True

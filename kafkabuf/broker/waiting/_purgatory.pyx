@@ -385,18 +385,18 @@ cdef class RequestPurgatory:
     cdef Watchers watchers_of(self, object key):
         """The Watchers of `key`, made if missing. Runs no Python between finding it and returning it. A Watchers
         without operations is in the ring of the idle."""
-        cdef Watchers made, found = self.by_key.get(key)
-        if found is not None:
-            return found
+        cdef Watchers made, watchers = self.by_key.get(key)
+        if watchers is not None:
+            return watchers
         made = Watchers.__new__(Watchers, key)
-        found = self.by_key.setdefault(made, made)
-        if found is made:
+        watchers = self.by_key.setdefault(made, made)
+        if watchers is made:
             enter_lock(guard)
             made.kept = True
             link_before(&self.idle, &made.idle.link)
             self.idle_count += 1
             leave_lock(guard)
-        return found
+        return watchers
 
     cdef int set_timer(self, DelayedOperation operation, int64_t admission) except -1:
         cdef int64_t deadline = self.timer.deadline_in(operation.timeout)

@@ -133,12 +133,12 @@ def _by_topic(partitions: Partitions) -> Work[list[dict[str, Any]]]:
     topics: dict[TopicId, list[int]] = {}
     for topic_id, index in sorted(partitions):
         topics.setdefault(topic_id, []).append(index)
-    found = []
+    by_topic = []
     for topic_id, indexes in topics.items():
-        found.append({"topic_id": UUID(int=topic_id), "partitions": indexes})
-        if not len(found) % _STEP:
+        by_topic.append({"topic_id": UUID(int=topic_id), "partitions": indexes})
+        if not len(by_topic) % _STEP:
             yield
-    return found
+    return by_topic
 
 
 def _leave(node: Node, group_id: str, beat: ConsumerHeartbeat) -> dict[str, Any]:

@@ -48,8 +48,8 @@ def _look_up_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[s
             if not code and (topic.name, index) in repeated:
                 partitions.append(_refuse(index, _NAMED_TWICE))
             else:
-                found = yield from _look_up(node, header, topic.name, requested, committed, code)
-                partitions.append(found)
+                answer = yield from _look_up(node, header, topic.name, requested, committed, code)
+                partitions.append(answer)
             yield
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}

@@ -151,10 +151,10 @@ class _Produce:
     def _joining(self, topic: str | UUID, index: int, producer: tuple[int, int]) -> tuple[str, int] | None:
         """The partition, if the node leads it and no transaction of the producer is open in its log."""
         with suppress(KafkaError):
-            found = self._node.cluster.catalogue.topic(topic)
-            leader = found.partition(index).led_by(self._node.node_id)
-            if not found.internal and not leader.log.producers.in_transaction(*producer):
-                return found.name, index
+            known = self._node.cluster.catalogue.topic(topic)
+            leader = known.partition(index).led_by(self._node.node_id)
+            if not known.internal and not leader.log.producers.in_transaction(*producer):
+                return known.name, index
         return None
 
     def _append(

@@ -81,39 +81,39 @@ class Checkpoints:
     def _writing(self, node: int, name: str, logs: Mapping[Key, PartitionLog]) -> Work[None]:
         offset, before = _OFFSETS[name], self._read(node, name)
         changed = not before.keys().isdisjoint(self._gone.get(node, ()))
-        found: list[tuple[Where, PartitionLog, int]] = []
+        opened_logs: list[tuple[Where, PartitionLog, int]] = []
         for number, (key, opened) in enumerate([item for item in logs.items() if item[0][0] == node]):
             if number % _AT_ONCE == 0:
                 yield
             where = key[1:]
-            found.append((where, opened, offset(opened)))
-            changed = changed or before.get(where) != found[-1][2]
+            opened_logs.append((where, opened, offset(opened)))
+            changed = changed or before.get(where) != opened_logs[-1][2]
         if not changed:
             return
         lines = []
-        for number, (where, _, offset_now) in enumerate(found):
+        for number, (where, _, offset_now) in enumerate(opened_logs):
             if number % _AT_ONCE == 0:
                 yield
             lines.append(_line(where, offset_now))
         # A log may have been deleted meanwhile, and a new log may have its name.
-        still = [logs.get((node, *where)) is opened for where, opened, _ in found]
+        still = [logs.get((node, *where)) is opened for where, opened, _ in opened_logs]
         offsets = self._without_gone(node, name)
-        others = {where: known for where, known in offsets.items() if (node, *where) not in logs}
-        lines = [*(_line(*other) for other in others.items()), *compress(lines, still)]
-        self._write(node, name, others | {where: known for where, _, known in compress(found, still)}, lines)
+        unopened = {where: known for where, known in offsets.items() if (node, *where) not in logs}
+        lines = [*(_line(*other) for other in unopened.items()), *compress(lines, still)]
+        self._write(node, name, unopened | {where: known for where, _, known in compress(opened_logs, still)}, lines)
 
     def _without_gone(self, node: int, name: str) -> Offsets:
         gone = self._gone.get(node, ())
         return {where: offset for where, offset in self._read(node, name).items() if where not in gone}
 
     def _read(self, node: int, name: str) -> Offsets:
-        found = self._files.get((node, name))
-        if found is None:
-            found = self._files[node, name] = {}
+        offsets = self._files.get((node, name))
+        if offsets is None:
+            offsets = self._files[node, name] = {}
             for topic, partition, offset in read_checkpoint(self._folder(node) / name, 3):
                 with suppress(ValueError):
-                    found[topic, int(partition)] = int(offset)
-        return found
+                    offsets[topic, int(partition)] = int(offset)
+        return offsets
 
     def _write(self, node: int, name: str, offsets: Offsets, lines: Sequence[str]) -> None:
         try:

@@ -123,8 +123,8 @@ class LogManager:
     def _clear(self, node: int, topic: str, partition: int) -> None:
         """Sets aside what lies in the place of a new log: the log of a topic whose folder the disk did not delete."""
         folder = self._folder(node) / f"{topic}-{partition}"
-        if (found := kind(folder)) is not None:
-            log.warning("%s is %s of no topic: it is kept as %s", folder, found, set_aside(folder).name)
+        if (file_kind := kind(folder)) is not None:
+            log.warning("%s is %s of no topic: it is kept as %s", folder, file_kind, set_aside(folder).name)
         self._checkpoints.make_way(node, (topic, partition))
 
     def discard(self, node: int, topic: str, partition: int) -> None:
@@ -157,11 +157,11 @@ class LogManager:
         folder, where = self._folder(node), (topic, partition)
         path = folder / f"{topic}-{partition}"
         # Nothing lies in the place of a new log.
-        if (found := None if new else kind(path)) not in (None, "a folder"):
-            log.warning("%s is %s: it is kept as %s, and the log begins anew", path, found, set_aside(path).name)
-        elif found is None and not new:
+        if (file_kind := None if new else kind(path)) not in (None, "a folder"):
+            log.warning("%s is %s: it is kept as %s, and the log begins anew", path, file_kind, set_aside(path).name)
+        elif file_kind is None and not new:
             log.warning("%s is missing: the log begins anew, without the records that were there", path)
-        known = found == "a folder"
+        known = file_kind == "a folder"
         recovery_point = self._checkpoints.offset(node, RECOVERY_POINTS, where)
         try:
             segments = FileSegments(path, recovery_point, clock, self._flusher)
