@@ -27,16 +27,16 @@ MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5
 
 def dependent_defaults(settings: ProducerSettings) -> dict[str, Any]:
     """The fields that the user did not set and whose default depends on the fields that the user set."""
-    given, found = settings.model_fields_set, dict[str, Any]()
+    given, defaults = settings.model_fields_set, dict[str, Any]()
     if "delivery_timeout_ms" not in given:
         needed = settings.linger_ms + settings.request_timeout_ms
-        found["delivery_timeout_ms"] = max(needed, settings.delivery_timeout_ms)
+        defaults["delivery_timeout_ms"] = max(needed, settings.delivery_timeout_ms)
     if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
-        found["reconnect_backoff_max_ms"] = settings.reconnect_backoff_ms
+        defaults["reconnect_backoff_max_ms"] = settings.reconnect_backoff_ms
     if "enable_idempotence" not in given:
         possible = settings.retries > 0 and settings.acks == -1 and settings.record_magic != 1
-        found["enable_idempotence"] = settings.enable_idempotence and possible
-    return found
+        defaults["enable_idempotence"] = settings.enable_idempotence and possible
+    return defaults
 
 
 def check(settings: ProducerSettings) -> None:
@@ -177,6 +177,6 @@ def _check_handlers(settings: ProducerSettings) -> None:
                 f"sasl.{kind}.callback.handler.class={handler} goes with sasl.mechanism={mechanism}, found "
                 f"{settings.sasl_mechanism}: correct one of the two"
             )
-    others = settings.sasl_oauthbearer_token_provider, settings.sasl_oauthbearer_token_endpoint_url
-    if settings.signs_for_msk and any(others):
+    token_sources = settings.sasl_oauthbearer_token_provider, settings.sasl_oauthbearer_token_endpoint_url
+    if settings.signs_for_msk and any(token_sources):
         raise ConfigError("AWS's signer gives the tokens for MSK: leave out the token provider and the token endpoint")

@@ -109,10 +109,10 @@ def text(default: str | None, description: str, shortest: int = 0, longest: int 
     def check(value: Any) -> str | None:
         if default is None and (value is None or (shortest == 0 and _is_blank(value))):
             return None
-        found = _text(value)
-        if longest is not None and not shortest <= len(found) <= longest:
+        text = _text(value)
+        if longest is not None and not shortest <= len(text) <= longest:
             raise ValueError(f"expected text of {shortest} to {longest} characters")
-        return found
+        return text
 
     return Setting(check, default, description, "string")
 
@@ -132,10 +132,10 @@ def url(description: str) -> Any:
     def check(value: Any) -> Url | None:
         if value is None or _is_blank(value):
             return None
-        found = _text(value)
-        if "@" in _END_OF_HOST.split(found.partition("//")[2] or found, maxsplit=1)[0]:
+        url = _text(value)
+        if "@" in _END_OF_HOST.split(url.partition("//")[2] or url, maxsplit=1)[0]:
             raise ValueError("expected https://host[:port]/path without a user name and password in it")
-        return Url(found)
+        return Url(url)
 
     return Setting(check, None, description, "string", shown=False)
 
@@ -162,19 +162,19 @@ def words(default: tuple[str, ...] | None, description: str, *choices: str) -> A
         entries = split(value)
         if not isinstance(entries, list | tuple):
             raise ValueError("expected a list, or words between commas")
-        found = tuple(_text(entry) for entry in entries)
-        if choices and not {*found} <= {*choices}:
+        words = tuple(_text(entry) for entry in entries)
+        if choices and not {*words} <= {*choices}:
             raise ValueError(f"expected a list of {_either(choices)}")
-        return found
+        return words
 
     return Setting(check, default, description, "list", ", ".join(choices))
 
 
 def parse_flag(value: object) -> bool:
-    found = {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else value
-    if not isinstance(found, bool):
+    flag = {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else value
+    if not isinstance(flag, bool):
         raise ValueError("expected true or false")
-    return found
+    return flag
 
 
 def split(value: Any) -> Any:
@@ -197,8 +197,8 @@ def whole(value: Any) -> int | None:
 
 
 def _either(choices: tuple[str, ...]) -> str:
-    *others, last = map(repr, choices)
-    return f"{', '.join(others)} or {last}"
+    *before_last, last = map(repr, choices)
+    return f"{', '.join(before_last)} or {last}"
 
 
 def _is_blank(value: Any) -> bool:
@@ -214,18 +214,18 @@ def has_surrogate(text: str) -> bool:
 
 
 def _text(value: Any) -> str:
-    found = _any_text(value)
+    text = _any_text(value)
     # At once: the error of the codec would have the whole text, a secret too, where the text is encoded.
-    if has_surrogate(found):
+    if has_surrogate(text):
         raise ValueError("expected text that UTF-8 can encode; this has bytes of another encoding")
-    return found
+    return text
 
 
 def _any_text(value: Any) -> str:
     try:
-        found = value.decode() if isinstance(value, bytes | bytearray) else value
+        text = value.decode() if isinstance(value, bytes | bytearray) else value
     except UnicodeDecodeError:
-        found = None  # the codec's own error would show the value, which may be a secret
-    if not isinstance(found, str):
+        text = None  # the codec's own error would show the value, which may be a secret
+    if not isinstance(text, str):
         raise ValueError("expected text")
-    return found
+    return text

@@ -138,5 +138,5 @@ def _unknown(name: str, fields: Iterable[str]) -> str:
 def _explain(name: str, error: ValueError, value: object) -> str:
     if isinstance(error, ConfigError):
         return str(error)
-    found = f", found {shown(value)}" if ProducerConfig.model_fields[name].shown else ""
-    return f"{dotted(name)}: {error}{found}"
+    value_shown = f", found {shown(value)}" if ProducerConfig.model_fields[name].shown else ""
+    return f"{dotted(name)}: {error}{value_shown}"

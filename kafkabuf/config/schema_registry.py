@@ -221,7 +221,7 @@ def producer_fields() -> dict[str, Setting]:
     known = re.compile("|".join(sorted(map(re.escape, dotted_names), key=len, reverse=True)))
     return {
         producer_field(name): setting._replace(
-            description=known.sub(lambda found: dotted_names[found[0]], setting.description)
+            description=known.sub(lambda match: dotted_names[match[0]], setting.description)
         )
         for name, setting in FIELDS.items()
     }

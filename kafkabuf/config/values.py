@@ -137,10 +137,10 @@ def objects(value: object) -> tuple[object, ...]:
     entries = split(value)
     if not isinstance(entries, list | tuple):
         raise ValueError("give a list of objects")
-    found = tuple(entry for entry in entries if entry != JMX_REPORTER)
-    if any(isinstance(entry, str) for entry in found):
+    given = tuple(entry for entry in entries if entry != JMX_REPORTER)
+    if any(isinstance(entry, str) for entry in given):
         raise ValueError("kafkabuf imports nothing by name: give the objects themselves, in a list")
-    return found
+    return given
 
 
 def callable_only(value: object) -> object:
@@ -172,9 +172,9 @@ def program(value: object) -> str:
 
 
 def acks(value: object) -> int:
-    found = {"all": -1, "-1": -1, "0": 0, "1": 1}.get(value.strip().lower()) if isinstance(value, str) else value
-    if type(found) is int and found in (-1, 0, 1):
-        return found
+    number = {"all": -1, "-1": -1, "0": 0, "1": 1}.get(value.strip().lower()) if isinstance(value, str) else value
+    if type(number) is int and number in (-1, 0, 1):
+        return number
     raise ValueError("expected all, -1, 0 or 1")
 
 
@@ -188,9 +188,9 @@ def magic(value: object) -> str | int:
 
 def name_check(value: object) -> str:
     """None means the empty string, as in Java: the client does not check the broker's name."""
-    found = "" if value is None else value
-    if isinstance(found, str) and found.strip().lower() in ("https", ""):
-        return found.strip().lower()
+    algorithm = "" if value is None else value
+    if isinstance(algorithm, str) and algorithm.strip().lower() in ("https", ""):
+        return algorithm.strip().lower()
     raise ValueError("expected https, or nothing for no check")
 
 
