@@ -149,7 +149,7 @@ def _is_header(header: object) -> bool:
 def _column(columns: list[Column], name: str, why: str) -> Column:
     named = [column for column in columns if column[1].name == name]
     if len(named) != 1:
-        found = ", ".join(kind.name for _, kind in columns) or "none"
+        names = ", ".join(kind.name for _, kind in columns) or "none"
         state = "there are two columns" if named else "there is no column"
-        raise SerializationError(f"{state} '{name}', and {why}; found: {found}")
+        raise SerializationError(f"{state} '{name}', and {why}; found: {names}")
     return named[0]

@@ -122,7 +122,7 @@ cdef class ObjectEncoder(AvroObjectUnions):
         cdef Frame* frame = &w.frames[w.depth - 1]
         cdef PyObject* item
         cdef object held
-        cdef int64_t i, found = 0
+        cdef int64_t i, fields = 0
         for i in range(part.count):
             frame.index = i
             item = PyDict_GetItemWithError(value, <object>PyTuple_GET_ITEM(<object>part.names, i))
@@ -130,15 +130,15 @@ cdef class ObjectEncoder(AvroObjectUnions):
                 self.write_default(w, part, i)
                 continue
             held = <object>item  # the value's own code may take it out of the dict
-            found += 1
+            fields += 1
             self.write(w, part.parts[i], held)
-        if self.refuses_extra and PyDict_Size(value) != found:
-            return self.check_extra(w, part, value, found, (HINT, *<tuple>part.names))
+        if self.refuses_extra and PyDict_Size(value) != fields:
+            return self.check_extra(w, part, value, fields, (HINT, *<tuple>part.names))
         return 0
 
     cdef int write_mapping_record(self, Writer* w, const Part* part, object value) except -1:
         cdef Frame* frame = &w.frames[w.depth - 1]
-        cdef int64_t i, found = 0
+        cdef int64_t i, fields = 0
         for i in range(part.count):
             frame.index = i
             try:
@@ -146,15 +146,15 @@ cdef class ObjectEncoder(AvroObjectUnions):
             except KeyError:
                 self.write_default(w, part, i)
             else:
-                found += 1
+                fields += 1
                 self.write(w, part.parts[i], item)
-        if self.refuses_extra and len(value) != found:
-            return self.check_extra(w, part, value, found, (HINT, *<tuple>part.names))
+        if self.refuses_extra and len(value) != fields:
+            return self.check_extra(w, part, value, fields, (HINT, *<tuple>part.names))
         return 0
 
     cdef int write_attributes(self, Writer* w, const Part* part, object value) except -1:
         cdef Frame* frame = &w.frames[w.depth - 1]
-        cdef int64_t i, found = 0
+        cdef int64_t i, fields = 0
         if self.refuses_extra:
             self.check_class(w, part, type(value), <tuple>part.names)
         for i in range(part.count):
@@ -164,9 +164,9 @@ cdef class ObjectEncoder(AvroObjectUnions):
             except AttributeError:
                 self.write_default(w, part, i)
             else:
-                found += 1
+                fields += 1
                 self.write(w, part.parts[i], item)
-        if found == 0 and part.count > 0:
+        if fields == 0 and part.count > 0:
             frame.index = -1
             return self.refuse_type(w, part, value)
         return 0

@@ -66,13 +66,13 @@ class _Compiler:
                 raise _MismatchError(f"there are two columns '{joined(path, kind.name)}': rename or drop one of them")
             by_name[kind.name] = (number, kind)
         steps: Steps = []
-        for found in record.fields:
-            names = [name for name in (found.name, *found.aliases) if name in by_name]
+        for field in record.fields:
+            names = [name for name in (field.name, *field.aliases) if name in by_name]
             if names:
                 number, kind = by_name.pop(names[0])
-                steps += self.value(found.node, number, kind, joined(path, kind.name), depth + 1)[0]
+                steps += self.value(field.node, number, kind, joined(path, kind.name), depth + 1)[0]
             else:
-                steps.append(_default(record, found, path))
+                steps.append(_default(record, field, path))
         if by_name and self._refuses_extra:
             extra = ", ".join(f"'{joined(path, name)}'" for name in by_name)
             raise _MismatchError(
@@ -163,17 +163,17 @@ def _branch(number: int) -> int:
     return encoded[0] if len(encoded) == 1 else -int.from_bytes(encoded, "little")
 
 
-def _default(record: Record, found: Field, path: str) -> Step:
-    where = joined(path, found.name)
-    if found.default is MISSING:
+def _default(record: Record, field: Field, path: str) -> Step:
+    where = joined(path, field.name)
+    if field.default is MISSING:
         raise _MismatchError(
             f"there is no column '{where}', and the field of {record} has no default: add the column, or a default"
         )
     try:
-        constant = encode_default(found.node, found.default)
+        constant = encode_default(field.node, field.default)
     except DefaultError as error:
         raise _MismatchError(f"there is no column '{where}', and the default of its field is wrong: {error}") from error
-    return Step("nothing", "constant", where, "", str(found.node), constant=constant)
+    return Step("nothing", "constant", where, "", str(field.node), constant=constant)
 
 
 def _advice(node: Node, kind: ArrowType) -> str:

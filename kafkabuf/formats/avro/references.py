@@ -69,7 +69,7 @@ class Names:
 
     def _resolved(self, schema: Any, namespace: str) -> Any:
         if isinstance(schema, str):
-            return self._found(schema, namespace)
+            return self._resolved_name(schema, namespace)
         if isinstance(schema, list):
             return _union([self._resolved(branch, namespace) for branch in schema])
         kind = schema["type"]
@@ -79,9 +79,9 @@ class Names:
             return self._define(schema, namespace)
         if part := _PARTS.get(kind):
             return schema | {part: self._resolved(schema[part], namespace)}
-        return schema if kind in PRIMITIVES else self._found(kind, namespace)
+        return schema if kind in PRIMITIVES else self._resolved_name(kind, namespace)
 
-    def _found(self, name: str, namespace: str) -> str:
+    def _resolved_name(self, name: str, namespace: str) -> str:
         if name in PRIMITIVES:
             return name
         full = _full(name, namespace)

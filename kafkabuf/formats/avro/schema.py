@@ -237,14 +237,14 @@ class _Parser:
     def _reference(self, name: str, namespace: str, path: str) -> Node:
         if name in PRIMITIVES:
             return Primitive(name)
-        found = self._named.get(name if "." in name or not namespace else f"{namespace}.{name}")
-        found = found or self._named.get(name.removeprefix("."))  # references.py writes the dot
-        if found is None:
+        node = self._named.get(name if "." in name or not namespace else f"{namespace}.{name}")
+        node = node or self._named.get(name.removeprefix("."))  # references.py writes the dot
+        if node is None:
             raise ConfigError(
                 f"{path}: there is no Avro type {name!r}; a named type must be defined before its use. "
                 "with_schema() takes types of other schemas, as references"
             )
-        return found
+        return node
 
     def _union(self, schema: list[Any], namespace: str, path: str, depth: int) -> Node:
         if not 0 < len(schema) <= MAX_BRANCHES:
@@ -265,19 +265,19 @@ class _Parser:
             raise ConfigError(f"{path}: the fields of a record are a list, found {fields!r:.200}")
         inner = record.name.rpartition(".")[0]
         record.fields = tuple(self._fields(fields, inner, path, depth))
-        names = [found.name for found in record.fields]
+        names = [each.name for each in record.fields]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ConfigError(f"{path}: {record} has two fields {twice!r}")
         return record
 
     def _fields(self, fields: list[Any], namespace: str, path: str, depth: int) -> Iterator[Field]:
-        for found in fields:
-            name = found.get("name") if isinstance(found, dict) else None
+        for entry in fields:
+            name = entry.get("name") if isinstance(entry, dict) else None
             if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise ConfigError(f"{path}: a field needs a name of letters, digits and _, found {found!r:.200}")
-            node = self.node(_needed(found, "type", f"{path}.{name}"), namespace, f"{path}.{name}", depth + 1)
-            yield Field(name, _texts(found, "aliases", f"{path}.{name}"), node, found.get("default", MISSING))
+                raise ConfigError(f"{path}: a field needs a name of letters, digits and _, found {entry!r:.200}")
+            node = self.node(_needed(entry, "type", f"{path}.{name}"), namespace, f"{path}.{name}", depth + 1)
+            yield Field(name, _texts(entry, "aliases", f"{path}.{name}"), node, entry.get("default", MISSING))
 
     def _enum(self, schema: dict[str, Any], namespace: str, path: str) -> Node:
         symbols = _texts(schema, "symbols", path)

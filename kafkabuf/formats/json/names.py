@@ -12,7 +12,7 @@ _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 def escaped(text: str, *, spark: bool) -> str:
     """What stands between the quotes. Spark writes hexadecimal digits in capitals."""
     digits = "04X" if spark else "04x"
-    return _ESCAPED.sub(lambda found: _SHORT.get(found[0]) or f"\\u{ord(found[0]):{digits}}", text)
+    return _ESCAPED.sub(lambda match: _SHORT.get(match[0]) or f"\\u{ord(match[0]):{digits}}", text)
 
 
 def padded(name: bytes) -> bytes:

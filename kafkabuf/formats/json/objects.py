@@ -196,8 +196,8 @@ def _field_names(cls: type) -> tuple[str, ...] | None:
     if (attributes := getattr(cls, "__attrs_attrs__", None)) is not None:
         return tuple(attribute.name for attribute in attributes)
     for name in ("__pydantic_fields__", "__struct_fields__"):
-        if (found := getattr(cls, name, None)) is not None:
-            return tuple(found)
+        if (fields := getattr(cls, name, None)) is not None:
+            return tuple(fields)
     return None
 
 
@@ -212,8 +212,8 @@ def _blamed(value: Any, write: Callable[[Any], bytes], error: Exception) -> tupl
         for step, part in parts:
             try:
                 write(part)
-            except type(error) as found:
-                path, value, error = path + step, part, found
+            except type(error) as error_of_part:
+                path, value, error = path + step, part, error_of_part
                 break
         else:
             break

@@ -172,9 +172,9 @@ def zone_table(name: str) -> tuple[tuple[int, int], ...]:
 
 
 def _offset(zone: tzinfo, second: int) -> int:
-    found = (_EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
-    assert found is not None
-    return int(found.total_seconds())
+    offset = (_EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds())
 
 
 # ---- bytes -----------------------------------------------------------------------------------------------------------

@@ -182,13 +182,13 @@ cdef uint8_t* write_enum(Output* out, const Step* step, int64_t place, uint8_t* 
 
 
 cdef uint8_t* write_enum_number(Output* out, const Step* step, int64_t place, uint8_t* p) noexcept nogil:
-    cdef int64_t number = read_integer(step, place), low = 0, high = step.to_width, middle, found
+    cdef int64_t number = read_integer(step, place), low = 0, high = step.to_width, middle, known
     while low < high:
         middle = (low + high) // 2
-        memcpy(&found, step.constant + 8 * middle, 8)
-        if found == number:
+        memcpy(&known, step.constant + 8 * middle, 8)
+        if known == number:
             return put_number(step, number, p)
-        if found > number:
+        if known > number:
             high = middle
         else:
             low = middle + 1

@@ -33,7 +33,7 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
     cdef int write_fields(self, Writer* w, const Part* part, object value, int kind) except -1
     cdef object item_of(self, Writer* w, const Part* part, object value, int kind, int64_t field)
     cdef int check_oneof(self, Writer* w, const Part* part, int64_t field, dict chosen) except -1
-    cdef int check_names(self, Writer* w, const Part* part, object value, int64_t found) except -1
+    cdef int check_names(self, Writer* w, const Part* part, object value, int64_t fields) except -1
     cdef int write_repeated(self, Writer* w, const Part* part, object value) except -1
     cdef int write_map(self, Writer* w, const Part* part, object value) except -1
     cdef object map_key(self, Writer* w, const Part* part, object key)

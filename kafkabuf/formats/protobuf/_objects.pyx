@@ -358,13 +358,13 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
 
     cdef int kind_of(self, object cls) except -1:
         """object_kind(), remembered. A class does not change its kind."""
-        found = self.kinds.get(cls)
-        if found is None:
-            found = object_kind(cls)
+        kind = self.kinds.get(cls)
+        if kind is None:
+            kind = object_kind(cls)
             if len(self.kinds) >= CACHED_CLASSES:
                 self.kinds.clear()
-            self.kinds[cls] = found
-        return found
+            self.kinds[cls] = kind
+        return kind
 
     # ---- the fields of a message -------------------------------------------------------------------------------------
 
@@ -372,7 +372,7 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
         cdef Frame* frame = &w.frames[w.depth - 1]
         cdef const Part* field
         cdef dict chosen = None
-        cdef int64_t i, found = 0
+        cdef int64_t i, fields = 0
         if kind == IS_ATTRIBUTES and self.refuses_extra:
             self.check_class(w, part, type(value), <dict>part.symbols)
         for i in range(part.count):
@@ -384,7 +384,7 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
                     why = "requires it" if field.required else 'gets each field because of missing_columns="error"'
                     return self.refuse(w, f"is missing, and {self.target(part)} {why}: give a value")
                 continue
-            found += 1
+            fields += 1
             if item is None:
                 if field.required:
                     return self.refuse_type(w, field, item)
@@ -395,8 +395,8 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
                 self.check_oneof(w, part, i, chosen)
             self.write(w, field, item)
         if kind == IS_MAPPING:
-            return self.check_names(w, part, value, found)
-        if found == 0 and part.count > 0:
+            return self.check_names(w, part, value, fields)
+        if fields == 0 and part.count > 0:
             frame.index = -1
             return self.refuse_type(w, part, value)
         return 0
@@ -421,14 +421,14 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
             return self.refuse(w, f"has a value, and so has {name!r}, which is of its oneof: make one of them None")
         return 0
 
-    cdef int check_names(self, Writer* w, const Part* part, object value, int64_t found) except -1:
+    cdef int check_names(self, Writer* w, const Part* part, object value, int64_t fields) except -1:
         cdef int64_t count
         if not self.refuses_extra:
             return 0
         count = PyDict_Size(value) if PyDict_Check(value) else len(value)
-        if count == found:
+        if count == fields:
             return 0
-        self.check_extra(w, part, value, found, <dict>part.symbols)
+        self.check_extra(w, part, value, fields, <dict>part.symbols)
         w.frames[w.depth - 1].index = -1
         return self.refuse(w, f"has a field of {self.target(part)} twice, by its name and by its name in JSON: leave "
                               f"one out")
@@ -590,12 +590,12 @@ cdef inline bint is_zero(const uint8_t* p, const uint8_t* end) noexcept:
 
 
 cdef object item_of_mapping(object value, object name):
-    cdef object found = ABSENT
+    cdef object item = ABSENT
     try:
-        found = value[name]
+        item = value[name]
     except KeyError:
         pass
-    return found
+    return item
 
 
 cdef object item_named(object value, int kind, object name):

@@ -82,19 +82,19 @@ class _Compiler:
     def _matched(self, message: Message, columns: Sequence[Column], path: str) -> dict[int, Column]:
         """The columns by the numbers of their fields."""
         fields = {field.json_name: field for field in message.fields} | {field.name: field for field in message.fields}
-        found: dict[int, Column] = {}
+        by_number: dict[int, Column] = {}
         extra = []
         for number, kind in columns:
             field = fields.get(kind.name)
             if field is None:
                 extra.append(kind.name)
-            elif field.number in found:
-                names = f"'{joined(path, found[field.number][1].name)}' and '{joined(path, kind.name)}'"
+            elif field.number in by_number:
+                names = f"'{joined(path, by_number[field.number][1].name)}' and '{joined(path, kind.name)}'"
                 raise SerializationError(
                     f"the columns {names} are both the field {field.name} of {message}: rename or drop one of them"
                 )
             else:
-                found[field.number] = (number, kind)
+                by_number[field.number] = (number, kind)
         # A Struct without its columns would be empty, whatever they hold.
         if extra and (self._rules.extra_columns == "error" or message.name in DYNAMIC):
             names = ", ".join(f"'{joined(path, name)}'" for name in extra)
@@ -104,7 +104,7 @@ class _Compiler:
                 f"{message} has no field for {names}: drop the columns, add fields, or give "
                 f'Protobuf(..., extra_columns="ignore")'
             )
-        return found
+        return by_number
 
     def _missing(self, message: Message, field: Field, path: str) -> None:
         where = joined(path, field.name)

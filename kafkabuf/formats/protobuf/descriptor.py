@@ -114,7 +114,7 @@ def needed_files(descriptors: bytes, file: str) -> bytes:
             waiting.add(name)
             pending.append((name, True))
             imports = [value.decode("utf-8", "replace") for value in parsed.raw(_DEPENDENCY)]
-            pending.extend((found, False) for found in reversed(imports) if found not in waiting)
+            pending.extend((imported, False) for imported in reversed(imports) if imported not in waiting)
     return descriptor_set(ordered.values())
 
 

@@ -169,12 +169,12 @@ class Protobuf(Format):
         known = descriptor_set(files) + self.descriptors
         own = _file_of(schema)
         if own is None:
-            found = compile_text(schema, texts, known)
+            compiled = compile_text(schema, texts, known)
         else:
-            found = descriptor_set([own]) + (compile_text("", texts, known) if texts else b"")
-        if not declares(raw_files(found)[0], self.message):
+            compiled = descriptor_set([own]) + (compile_text("", texts, known) if texts else b"")
+        if not declares(raw_files(compiled)[0], self.message):
             raise SerializationError(f"the registry's schema has no message {self.message}")
-        return found + known
+        return compiled + known
 
     # ---- what the encoder asks for -----------------------------------------------------------------------------------
 
@@ -208,10 +208,10 @@ def _set_of(file: Any) -> bytes:
     """The descriptor set of a FileDescriptor and of all that it imports."""
     files, pending = {}, [file]
     while pending:
-        found = pending.pop()
-        if found.name not in files:
-            files[found.name] = found.serialized_pb
-            pending.extend(found.dependencies)
+        visited = pending.pop()
+        if visited.name not in files:
+            files[visited.name] = visited.serialized_pb
+            pending.extend(visited.dependencies)
     return descriptor_set(files.values())
 
 

@@ -138,10 +138,10 @@ def parse(descriptors: bytes, name: str) -> Message:
         message = kind.node
         assert isinstance(message, Message)
         message.fields = _fields(kind, types)
-        for found in message.fields:
-            if isinstance(found.target, Message) and found.target.name not in seen:
-                seen.add(found.target.name)
-                pending.append(types[found.target.name])
+        for each in message.fields:
+            if isinstance(each.target, Message) and each.target.name not in seen:
+                seen.add(each.target.name)
+                pending.append(types[each.target.name])
     for name in seen:
         _check_maps(types[name].node)
     return root.node
@@ -243,16 +243,16 @@ def _field(parsed: Parsed, parent: _Type, oneofs: list[Parsed], types: dict[str,
 
 
 def _check_maps(message: Message | Enum) -> None:
-    for found in message.fields if isinstance(message, Message) else ():
-        if found.entry is None:
+    for each in message.fields if isinstance(message, Message) else ():
+        if each.entry is None:
             continue
-        parts = found.entry.fields
+        parts = each.entry.fields
         if (
             [part.number for part in parts] != [1, 2]
             or parts[0].type not in _MAP_KEYS
             or any(p.repeated for p in parts)
         ):
-            raise ConfigError(f"{message}, field {found.name}: the entries of a map are no key and value")
+            raise ConfigError(f"{message}, field {each.name}: the entries of a map are no key and value")
 
 
 def _oneof(parsed: Parsed, parent: _Type, oneofs: list[Parsed]) -> str:
@@ -275,8 +275,8 @@ def _target(name: str, scope: str, types: dict[str, _Type], where: str) -> Enum 
         else [scope, *(scope[:i] for i in reversed(range(len(scope))) if scope[i] == "."), ""]
     )
     for prefix in scopes:
-        if found := types.get(_join(prefix, name.removeprefix("."))):
-            return found.node
+        if target := types.get(_join(prefix, name.removeprefix("."))):
+            return target.node
     raise ConfigError(
         f"{where}: there is no type {name!r:.{_LONGEST_NAME}} in the descriptors: add the files that the .proto file "
         f"imports, as protoc does with --include_imports"
@@ -287,13 +287,13 @@ def _type_name(number: int, target: Enum | Message | None, where: str) -> str:
     """A descriptor that was made by hand may leave out the type of a field that names a message or an enum."""
     if not 0 <= number < len(_TYPES):
         raise ConfigError(f"{where}: there is no Protobuf type of number {number}")
-    found = _TYPES[number] or ("enum" if isinstance(target, Enum) else "message" if target is not None else "")
-    fits = isinstance(target, Message) == (found in ("message", "group")) and isinstance(target, Enum) == (
-        found == "enum"
+    type_name = _TYPES[number] or ("enum" if isinstance(target, Enum) else "message" if target is not None else "")
+    fits = isinstance(target, Message) == (type_name in ("message", "group")) and isinstance(target, Enum) == (
+        type_name == "enum"
     )
-    if not found or not fits:
-        raise ConfigError(f"{where}: the type {found or 'none'!r} contradicts the type's name {target}")
-    return found
+    if not type_name or not fits:
+        raise ConfigError(f"{where}: the type {type_name or 'none'!r} contradicts the type's name {target}")
+    return type_name
 
 
 def _in_map(parent: _Type, target: Enum | Message | None) -> bool:

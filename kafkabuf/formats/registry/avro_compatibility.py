@@ -112,17 +112,17 @@ class _Comparison:
         if pair in self._compared:
             return []
         self._compared.add(pair)
-        found = self._compare_names(reader, writer, path)
+        faults = self._compare_names(reader, writer, path)
         written = {field["name"]: field for field in writer["fields"]}
         for field in reader["fields"]:
             where = str(field["name"]) if path == _ROOT else f"{path}.{field['name']}"
             names = [field["name"], *field.get("aliases", ())]
             source = next((written[name] for name in names if name in written), None)
             if source is not None:
-                found += self._compare(field["type"], source["type"], where)
+                faults += self._compare(field["type"], source["type"], where)
             elif "default" not in field:
-                found.append(f"{where}: the writer lacks the field, and the reader has no default")
-        return found
+                faults.append(f"{where}: the writer lacks the field, and the reader has no default")
+        return faults
 
     def _compare_names(self, reader: Any, writer: Any, path: str) -> list[str]:
         """The specification compares names without their namespace; aliases of the reader count as its names."""

@@ -283,13 +283,13 @@ class SchemaRegistry:
 
     def _guid(self, used: Registered, choice: _Choice, subject: str, deadline: Deadline) -> str:
         # Neither the response of a registration nor that of an id need have it.
-        found = self._lookup(subject, used.schema, choice.normalize, deadline, deleted=choice.names_schema)
-        if found.guid is None:
+        registered = self._lookup(subject, used.schema, choice.normalize, deadline, deleted=choice.names_schema)
+        if registered.guid is None:
             raise SchemaRegistryError(
                 f"the registry gives no guid for the schema of {subject}, and schema.id.framing is header: set it to "
                 "prefix (guids came with Confluent Platform 8)"
             )
-        return found.guid
+        return registered.guid
 
     def _texts(self, schema: Schema, deadline: Deadline) -> tuple[tuple[str, str], ...]:
         """The names and texts of all schemas that a schema refers to, each after those that it refers to itself."""
@@ -303,9 +303,9 @@ class SchemaRegistry:
                 entered.add(reference)
                 if len(entered) > _MOST_REFERENCES:
                     raise SchemaRegistryError(f"a schema refers to more than {_MOST_REFERENCES} others")
-                found = self._version(reference.subject, reference.version, deadline, schema.kind).schema
-                visit(found.references)
-                texts.setdefault(reference.name, found.text)
+                referenced = self._version(reference.subject, reference.version, deadline, schema.kind).schema
+                visit(referenced.references)
+                texts.setdefault(reference.name, referenced.text)
 
         visit(schema.references)
         return tuple(texts.items())

@@ -60,7 +60,9 @@ class TopicSchemas:
         """
         asked = self._clock.time_ms()
         try:
-            found = resolve_format(self._registry, self._formats[field], topic, field, None, timeout if waits else 0.0)
+            resolved = resolve_format(
+                self._registry, self._formats[field], topic, field, None, timeout if waits else 0.0
+            )
         except TimeoutError:
             if waits:
                 raise
@@ -70,8 +72,8 @@ class TopicSchemas:
             ) from None
         by_topic = self.key if field == "key" else self.value
         assert by_topic is not None  # there is a format
-        serializer: Any = found.format
-        by_topic[topic] = serializer.object_serializer(field), found.header, asked + self._lifetime
+        serializer: Any = resolved.format
+        by_topic[topic] = serializer.object_serializer(field), resolved.header, asked + self._lifetime
 
 
 def _check(field: str, format: Format, registry: SchemaRegistry, config: Settings) -> None:

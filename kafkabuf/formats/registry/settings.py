@@ -87,8 +87,8 @@ class RegistrySettings(SchemaRegistryFields):
         users = [user.get_secret_value() for user in (self.basic_auth_user_info, *(a.user for a in addresses)) if user]
         users += http_proxy.users_of_environment()
         passwords = [user.partition(":")[2] for user in users]
-        others = self.bearer_auth_token, self.bearer_auth_client_secret, self.ssl_key_password
-        own = [each.get_secret_value() for each in others if each]
+        settings = self.bearer_auth_token, self.bearer_auth_client_secret, self.ssl_key_password
+        own = [each.get_secret_value() for each in settings if each]
         if self.bearer_auth_client_secret is not None:
             users.append(f"{self.bearer_auth_client_id}:{self.bearer_auth_client_secret.get_secret_value()}")
         encoded = [base64.b64encode(user.encode(errors=_ANY)).decode() for user in users]
@@ -121,7 +121,7 @@ def check_choice(auto_register: bool | None, use_latest_version: bool, use_schem
 
 
 def _by_field(settings: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    by_field: dict[str, Any] = {}
     for name, value in settings.items():
         field = str(name).replace(".", "_")
         if field not in RegistrySettings.fields:
@@ -131,10 +131,10 @@ def _by_field(settings: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(_unknown(str(name), field))
         if value is None:
             continue
-        if field in found:
+        if field in by_field:
             raise ConfigError(f"{dotted(field)} is given twice: leave one of the two out")
-        found[field] = value
-    return found
+        by_field[field] = value
+    return by_field
 
 
 def _unknown(name: str, field: str) -> str:
@@ -147,8 +147,8 @@ def _unknown(name: str, field: str) -> str:
 
 
 def _explain(name: str, error: ValueError, value: object) -> str:
-    found = f", found {shown(value)}" if RegistrySettings.fields[name].shown else ""
-    return f"{dotted(name)}: {error}{found}"
+    value_shown = f", found {shown(value)}" if RegistrySettings.fields[name].shown else ""
+    return f"{dotted(name)}: {error}{value_shown}"
 
 
 def _check_credentials(settings: RegistrySettings) -> None:

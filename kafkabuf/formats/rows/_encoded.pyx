@@ -139,11 +139,11 @@ cdef object error_of(RowEncoder encoder, int64_t size, int64_t row):
 
 def columns_of(data):
     """The types of the columns of Arrow data, or of an Arrow schema."""
-    cdef list found = []
-    visit_schema(data, note_schema, found, "schema_for")
-    if found[0].format != "+s":
+    cdef list schemas = []
+    visit_schema(data, note_schema, schemas, "schema_for")
+    if schemas[0].format != "+s":
         raise SerializationError("give a table or a record batch, or the schema of one")
-    return found[0].children
+    return schemas[0].children
 
 
 cdef int note_schema(object visitor, ArrowSchema* schema, ArrowArray* array) except -1:

@@ -128,7 +128,7 @@ cdef class ObjectWriter:
     cdef int refuse_changed(self, Writer* w) except -1
     cdef int refuse_extra(self, Writer* w, const Part* part, object names) except -1
     cdef int kind_of(self, object cls) except -1
-    cdef int check_extra(self, Writer* w, const Part* part, object value, int64_t found, object known) except -1
+    cdef int check_extra(self, Writer* w, const Part* part, object value, int64_t fields, object known) except -1
     cdef int check_class(self, Writer* w, const Part* part, object cls, object known) except -1
     cdef int64_t count_items(self, Writer* w, object value) except -1
     cdef int write_items(self, Writer* w, const Part* part, object value, int64_t count) except -1

@@ -230,17 +230,17 @@ cdef class ObjectWriter:
 
     cdef int kind_of(self, object cls) except -1:
         """class_kind(), remembered. A class does not change its kind."""
-        found = self.kinds.get(cls)
-        if found is None:
-            found = class_kind(cls)
+        kind = self.kinds.get(cls)
+        if kind is None:
+            kind = class_kind(cls)
             if len(self.kinds) >= CACHED_CLASSES:
                 self.kinds.clear()
-            self.kinds[cls] = found
-        return found
+            self.kinds[cls] = kind
+        return kind
 
-    cdef int check_extra(self, Writer* w, const Part* part, object value, int64_t found, object known) except -1:
-        """The record has fields for `found` names of a mapping: what are the others? A mapping may have no end."""
-        names = itertools.islice(value, found + 10)
+    cdef int check_extra(self, Writer* w, const Part* part, object value, int64_t fields, object known) except -1:
+        """`fields` keys of a mapping are fields of the record. Refuse its other keys. A mapping may have no end."""
+        names = itertools.islice(value, fields + 10)
         extra = [name for name in names if name not in known]
         return self.refuse_extra(w, part, extra[:10]) if extra else 0
 

@@ -57,4 +57,4 @@ def _texts(names: Any) -> frozenset[str] | None:
 
 
 def _is_numpy(cls: type, base: str) -> bool:
-    return any(found.__module__ == "numpy" and found.__name__ == base for found in cls.__mro__)
+    return any(base_class.__module__ == "numpy" and base_class.__name__ == base for base_class in cls.__mro__)
