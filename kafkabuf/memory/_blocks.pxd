@@ -93,13 +93,13 @@ cdef inline void _unlink_block(BlockTable* blocks, Py_ssize_t unit) noexcept nog
 # Take a block, which becomes OPEN, and return its first unit; -1 if there is none.
 cdef inline Py_ssize_t take_block(BlockTable* blocks, SlabTable* table, Py_ssize_t level) noexcept nogil:
     cdef Py_ssize_t unit
-    cdef Py_ssize_t found = level
+    cdef Py_ssize_t cut = level
     if level < 1 or level > blocks.levels:
         return -1
-    while found > 0 and blocks.free_list[found] == NO_UNIT:
-        found -= 1
-    if found > 0:
-        unit = blocks.free_list[found]
+    while cut > 0 and blocks.free_list[cut] == NO_UNIT:
+        cut -= 1
+    if cut > 0:
+        unit = blocks.free_list[cut]
         _unlink_block(blocks, unit)
     else:
         unit = take(table, 1)
@@ -107,9 +107,9 @@ cdef inline Py_ssize_t take_block(BlockTable* blocks, SlabTable* table, Py_ssize
             return -1
         table.slots[unit].state = CUT
         unit <<= blocks.levels
-    while found < level:
-        found += 1
-        _push_block(blocks, unit + (<Py_ssize_t> 1 << (blocks.levels - found)), found)
+    while cut < level:
+        cut += 1
+        _push_block(blocks, unit + (<Py_ssize_t> 1 << (blocks.levels - cut)), cut)
     blocks.units[unit].state = OPEN
     blocks.units[unit].level = <uint8_t> level
     return unit
