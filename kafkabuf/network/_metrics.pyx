@@ -115,16 +115,16 @@ cdef class ProducerStats:
         return Stat(self.kept, self.window)
 
     cdef TopicStats topic(self, str name):
-        found = self.topics.get(name)
-        if found is None:
-            found = self.topics[name] = TopicStats(self)
-        return <TopicStats>found
+        stats = self.topics.get(name)
+        if stats is None:
+            stats = self.topics[name] = TopicStats(self)
+        return <TopicStats>stats
 
     cdef NodeStats node(self, int node_id):
-        found = self.nodes.get(node_id)
-        if found is None:
-            found = self.nodes[node_id] = NodeStats(self)
-        return <NodeStats>found
+        stats = self.nodes.get(node_id)
+        if stats is None:
+            stats = self.nodes[node_id] = NodeStats(self)
+        return <NodeStats>stats
 
     cdef int answered(self, int node_id, double latency, double now) except -1:
         self.latency.record(latency * 1000.0, now)

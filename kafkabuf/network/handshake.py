@@ -64,4 +64,4 @@ class Handshake:
         if epoch >= self._features_epoch:
             self._features_epoch = epoch
             features = getattr(response, "finalized_features", ())
-            self.finalized_features = {str(found.name): int(found.max_version_level) for found in features}
+            self.finalized_features = {str(feature.name): int(feature.max_version_level) for feature in features}

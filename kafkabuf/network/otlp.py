@@ -47,9 +47,9 @@ def points(snapshot: Mapping[str, Mapping[str, float]], wanted: Callable[[str], 
             if (kind, metric) not in names:
                 name = f"{PREFIX}{kind.removesuffix('-metrics')}.{metric}".replace("-", ".").lower()
                 names[kind, metric] = name if wanted(name) else None
-            found = names[kind, metric]
-            if found is not None and math.isfinite(value):
-                yield Point(found, label, value, metric.endswith("-total"))
+            full_name = names[kind, metric]
+            if full_name is not None and math.isfinite(value):
+                yield Point(full_name, label, value, metric.endswith("-total"))
 
 
 def encode(

@@ -150,8 +150,8 @@ class _Signer:
             return {"header": {}, "payload": {}}
         name = f"{_PREFIX}.template.file"
         try:
-            found = json.loads(_content(name, path))
-            template = {part: found.get(part, {}) for part in ("header", "payload")}
+            members = json.loads(_content(name, path))
+            template = {part: members.get(part, {}) for part in ("header", "payload")}
             if not all(isinstance(part, dict) for part in template.values()):
                 raise ValueError
         except (ValueError, AttributeError, RecursionError) as error:

@@ -71,23 +71,23 @@ class Gss:
                 None if principal is None else self._raw.import_name(principal.encode(), self._names.kerberos_principal)
             )
             if not store:
-                found = self._raw.acquire_cred(name, mechs=[self._kerberos], usage="initiate")
+                acquired = self._raw.acquire_cred(name, mechs=[self._kerberos], usage="initiate")
             elif (acquire := getattr(self._raw, "acquire_cred_from", None)) is not None:
-                found = acquire(store, name, mechs=[self._kerberos], usage="initiate")
+                acquired = acquire(store, name, mechs=[self._kerberos], usage="initiate")
             else:
                 raise SaslAuthenticationError(
                     "GSSAPI: the Kerberos library of this system opens neither a keytab nor a named ticket cache: run "
                     "kinit, and leave out both"
                 )
-        return Credentials(found.creds, found.lifetime or 0)
+        return Credentials(acquired.creds, acquired.lifetime or 0)
 
     def service(self, service: str, host: str, situation: Situation) -> Any:
         """The principal of a broker: exactly this host, and the realm to which krb5.conf maps it."""
         with self._explained(situation):
             by_host = self._raw.import_name(f"{service}@{host}".encode(), self._names.hostbased_service)
             canonical = self._raw.canonicalize_name(by_host, self._kerberos)
-            found, _, realm = self._raw.display_name(canonical, name_type=False).name.decode().rpartition("@")
-            if found == f"{service}/{host}":
+            principal, _, realm = self._raw.display_name(canonical, name_type=False).name.decode().rpartition("@")
+            if principal == f"{service}/{host}":
                 return canonical
             # The library has replaced the host by what DNS calls it (dns_canonicalize_hostname, rdns).
             exact = f"{service}/{host}@{realm}".encode()
@@ -96,10 +96,10 @@ class Gss:
     def step(self, credentials: Credentials, service: Any, context: Any, token: bytes, situation: Situation) -> Step:
         """Begin a context with the broker (None), or continue it with the broker's token."""
         with self._explained(situation):
-            found = self._raw.init_sec_context(
+            result = self._raw.init_sec_context(
                 service, credentials.handle, context, self._kerberos, self._flags, input_token=token or None
             )
-        return Step(found.context, found.token or b"", not found.more_steps, self._mutual in found.flags)
+        return Step(result.context, result.token or b"", not result.more_steps, self._mutual in result.flags)
 
     def principal(self, context: Any, situation: Situation) -> str:
         """Whose context it is, with the realm. The context knows that even if the ticket has ended since it began."""

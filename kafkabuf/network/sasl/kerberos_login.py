@@ -82,13 +82,15 @@ class Login:
         The library locks a handle while it asks the KDC. With a handle of its own, no authentication waits for another.
         """
         if self._source.keytab is None:
-            found = self._gss.from_cache(self._source.principal, self._source.cache, self.situation("to read a ticket"))
-            self._schedule(found.lifetime)
-            return found
+            credentials = self._gss.from_cache(
+                self._source.principal, self._source.cache, self.situation("to read a ticket")
+            )
+            self._schedule(credentials.lifetime)
+            return credentials
         if self._cache:
-            found = self._in_memory()
-            if found.lifetime > 0:
-                return found
+            credentials = self._in_memory()
+            if credentials.lifetime > 0:
+                return credentials
         self._log_in()
         return self._in_memory()
 
@@ -133,10 +135,10 @@ class Login:
         except OSError as error:  # the library would only say that there are no credentials
             text = f"GSSAPI: the keytab {keytab} of {principal} cannot be read here: {error.strerror}"
             raise SaslAuthenticationError(text) from None
-        found = self._gss.log_in(principal, keytab, self._next_cache, self.situation("to log in"))
+        credentials = self._gss.log_in(principal, keytab, self._next_cache, self.situation("to log in"))
         self._cache, self._next_cache = self._next_cache, _new_cache()
-        self._schedule(found.lifetime)
-        log.info("logged in as %s, with a ticket for %d s", principal, found.lifetime)
+        self._schedule(credentials.lifetime)
+        log.info("logged in as %s, with a ticket for %d s", principal, credentials.lifetime)
 
     def _schedule(self, lifetime: float) -> None:
         """Kafka's KerberosLogin: renew after a part of the lifetime, and not sooner than after the pause.

@@ -60,8 +60,8 @@ def _signer(options: Mapping[str, str]) -> Callable[[str], tuple[str, int]]:
 
 def _region(servers: Iterable[tuple[str, int]]) -> str:
     for host, _ in servers:
-        if found := _HOST.search(host):
-            return found[1].lower()
+        if match := _HOST.search(host):
+            return match[1].lower()
     region = next(filter(None, map(os.environ.get, _REGION_VARIABLES)), None)
     if region is None:
         raise ConfigError(

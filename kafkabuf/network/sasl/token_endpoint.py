@@ -180,7 +180,7 @@ def _lifetime(value: Any) -> float | None:
 def _reason_in(body: bytes) -> str:
     """The `error` of an error's response (RFC 6749, 5.2): a word such as invalid_client, which contains no secret."""
     try:
-        found = json.loads(body[:LARGEST_BODY])["error"]
+        error_code = json.loads(body[:LARGEST_BODY])["error"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return f" ({found})" if isinstance(found, str) and _ERROR_CODE.fullmatch(found) else ""
+    return f" ({error_code})" if isinstance(error_code, str) and _ERROR_CODE.fullmatch(error_code) else ""

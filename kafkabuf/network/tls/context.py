@@ -74,24 +74,24 @@ def trust(
     if location is not None and certificates is not None:
         raise ConfigError("ssl.truststore.location and ssl.truststore.certificates are both set: set only one of them")
     name = "ssl.truststore.certificates"
-    found: bytes | str = certificates or ""
+    trusted: bytes | str = certificates or ""
     if location is not None:
         store = Store("ssl.truststore", location, password)
-        name, found = str(store), trusted_certificates(store)
+        name, trusted = str(store), trusted_certificates(store)
     try:
-        load_certificates(context, found)
+        load_certificates(context, trusted)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: {_not_pem(error, location)}") from None
     # Every certificate in the store is trusted, as in Java: also that of a CA that another CA signed.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
-def load_certificates(context: ssl.SSLContext, found: bytes | str) -> None:
+def load_certificates(context: ssl.SSLContext, content: bytes | str) -> None:
     """Load certificates in DER, or each certificate of PEM text. Raises OSError and ValueError."""
-    if isinstance(found, bytes):
-        context.load_verify_locations(cadata=found)
+    if isinstance(content, bytes):
+        context.load_verify_locations(cadata=content)
         return
-    blocks = pem.certificates(found)
+    blocks = pem.certificates(content)
     text = "".join(block.text for block in blocks)
     if any(block.label == "TRUSTED CERTIFICATE" for block in blocks):  # OpenSSL reads this kind from files only
         with ExitStack() as opened:

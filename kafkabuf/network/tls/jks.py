@@ -36,10 +36,10 @@ def read(data: bytes, password: str | None) -> Entries:
 
     Raises ValueError for a wrong password, and for a file that is damaged.
     """
-    body, found = data[:-_SHA1], data[-_SHA1:]
+    body, digest = data[:-_SHA1], data[-_SHA1:]
     if password is not None:
         expected = hashlib.sha1(_chars(password) + b"Mighty Aphrodite" + body).digest()
-        if not hmac.compare_digest(expected, found):
+        if not hmac.compare_digest(expected, digest):
             raise ValueError("the store's password is wrong, or the file is damaged")
     reader = _Reader(body)
     reader.take(len(MAGIC))

@@ -35,11 +35,11 @@ def blocks(text: str) -> list[Block]:
     A comment may show a block, too: in front of its BEGIN there are other characters, and its content is not base64.
     """
     text = text.removeprefix("\ufeff")  # the mark with which Windows begins a file
-    found, between, end = [], [], 0
+    complete, between, end = [], [], 0
     for match in _BLOCK.finditer(text):
         content = _CONTENT.fullmatch(match[2])
         if content is not None:
-            found.append(Block(match[1], _in_lines(match[1], content[1], content[2])))
+            complete.append(Block(match[1], _in_lines(match[1], content[1], content[2])))
             between.append(text[end : match.start()])
             end = match.end()
     between.append(text[end:])
@@ -47,7 +47,7 @@ def blocks(text: str) -> list[Block]:
     damaged = _MARK.search("\n".join(between))
     if damaged is not None:
         raise ValueError(f"a block {damaged[1]} is damaged")
-    return found
+    return complete
 
 
 def certificates(text: str) -> list[Block]:
@@ -61,16 +61,16 @@ def private_keys(text: str) -> list[Block]:
 
 
 def _of_kind(text: str, kind: str, is_wanted: Callable[[str], bool]) -> list[Block]:
-    found = blocks(text)
-    wanted = [block for block in found if is_wanted(block.label)]
+    all_blocks = blocks(text)
+    wanted = [block for block in all_blocks if is_wanted(block.label)]
     if not wanted:
-        others = ", ".join(sorted({block.label for block in found}))
-        raise ValueError(f"no {kind}{f', only {others}' if others else ''}")
+        labels = ", ".join(sorted({block.label for block in all_blocks}))
+        raise ValueError(f"no {kind}{f', only {labels}' if labels else ''}")
     return wanted
 
 
 def _in_lines(label: str, headers: str, content: str) -> str:
-    named = [found[0].rstrip() for found in re.finditer(_HEADER, headers)]
+    named = [match[0].rstrip() for match in re.finditer(_HEADER, headers)]
     data = "".join(content.split())
     lines = [data[at : at + _WIDTH] for at in range(0, len(data), _WIDTH)]
     return "\n".join(

@@ -68,20 +68,20 @@ def trusted_certificates(store: Store) -> bytes | str:
         return content
     if content.startswith(jks.MAGIC):
         entries = _jks(store, content)
-        found = [*entries.trusted.values(), *(entry.chain[0] for entry in entries.keys.values() if entry.chain)]
+        certificates = [*entries.trusted.values(), *(entry.chain[0] for entry in entries.keys.values() if entry.chain)]
     else:
         opened = _pkcs12(store, content, store.password)
         signers = _chain(opened)[1:]
-        found = [] if opened.cert is None else [_der(opened.cert.certificate)]
+        certificates = [] if opened.cert is None else [_der(opened.cert.certificate)]
         # An entry of its own has a name. A certificate that only completes the key's chain has no name.
-        found += [
+        certificates += [
             _der(entry.certificate)
             for entry in opened.additional_certs
             if entry.friendly_name is not None or entry.certificate not in signers
         ]
-    if not found:
+    if not certificates:
         raise store.error("has no certificate: import the CA's with keytool -importcert")
-    return b"".join(found)
+    return b"".join(certificates)
 
 
 def key_with_chain(store: Store) -> str | None:
@@ -155,9 +155,9 @@ def _pkcs12(store: Store, content: bytes, password: str | None) -> PKCS12KeyAndC
 def _chain(opened: PKCS12KeyAndCertificates) -> list[Certificate]:
     """The certificate of the private key, and those of its CAs as far as the store has them."""
     chain = [] if opened.cert is None else [opened.cert.certificate]
-    others = [entry.certificate for entry in opened.additional_certs]
+    additional = [entry.certificate for entry in opened.additional_certs]
     while chain:
-        signers = (found for found in others if found.subject == chain[-1].issuer and found not in chain)
+        signers = (ca for ca in additional if ca.subject == chain[-1].issuer and ca not in chain)
         signer = next(signers, None)
         if signer is None:
             break
