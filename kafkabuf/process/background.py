@@ -133,8 +133,8 @@ class CallsInTurn:
         self._lock.acquire()
         try:
             while self._waiting:
-                if (found := self._waiting.popleft()()) is not None:
-                    return found
+                if (call := self._waiting.popleft()()) is not None:
+                    return call
             self._running = False
             return None
         finally:
