@@ -73,10 +73,10 @@ class _Line(NamedTuple):
 @cache
 def apis() -> dict[int, Api]:
     """The tables by API key."""
-    found = {}
+    by_key = {}
     for key, name, first, last, flexible, lines in _API.findall(TABLES):
-        found[int(key)] = Api(name, range(int(first), int(last) + 1), int(flexible) if flexible else None, lines)
-    return found
+        by_key[int(key)] = Api(name, range(int(first), int(last) + 1), int(flexible) if flexible else None, lines)
+    return by_key
 
 
 @cache
@@ -93,11 +93,11 @@ def message_class(api_key: int, version: int, kind: str) -> type[Entity] | None:
 @cache
 def _lines(api_key: int) -> dict[str, list[_Line]]:
     api = apis()[api_key]
-    found: dict[str, list[_Line]] = {}
+    by_message: dict[str, list[_Line]] = {}
     level: list[list[_Line]] = []
     for text in api.lines.splitlines():
         if text.strip() in ("request", "response"):
-            level = [found.setdefault(text.strip(), [])]
+            level = [by_message.setdefault(text.strip(), [])]
             continue
         match = _FIELD.fullmatch(text)
         assert match is not None, text
@@ -116,7 +116,7 @@ def _lines(api_key: int) -> dict[str, list[_Line]]:
         depth = len(indent) // 2 - 2
         level[depth].append(line)
         level[depth + 1 :] = [line.below]
-    return found
+    return by_message
 
 
 def _range(text: str | None, every: range) -> range:

@@ -136,10 +136,10 @@ def _kio_class(api_key: int, version: int, kind: str) -> type[Any]:
         raise _unknown(api_key, version)
     index = _kio("index")
     try:
-        found: type[Any] = getattr(index, f"load_{kind}_schema")(api_key, version)
+        kio_class: type[Any] = getattr(index, f"load_{kind}_schema")(api_key, version)
     except (index.UnknownAPIKey, index.UnknownEntity):
         raise _unknown(api_key, version) from None
-    return found
+    return kio_class
 
 
 def _unknown(api_key: int, version: int) -> UnsupportedVersionError:

@@ -135,8 +135,8 @@ class FieldSpec(NamedTuple):
 def fields_of(cls: type[Any]) -> tuple[FieldSpec, ...]:
     """The fields of a message or nested type, in the order of the wire."""
     if not is_dataclass(cls):
-        found: tuple[FieldSpec, ...] = cls.__fields__
-        return found
+        specs: tuple[FieldSpec, ...] = cls.__fields__
+        return specs
     return tuple(FieldSpec(f.name, Shape.of(f), f.metadata.get("tag"), _default(f)) for f in fields(cls))
 
 

@@ -16,10 +16,10 @@ MANY_ITEMS = 100
 # From the type of a field to the plain value on the wire.
 _PLAIN: dict[str, Callable[[Any], Any]] = {
     "error_code": int,
-    "timedelta_i32": lambda found: round(found / timedelta(milliseconds=1)),
-    "timedelta_i64": lambda found: round(found / timedelta(milliseconds=1)),
-    "datetime_i64": lambda found: -1 if found is None else round((found - EPOCH) / timedelta(milliseconds=1)),
-    "uuid": lambda found: bytes(16) if found is None else found.bytes,
+    "timedelta_i32": lambda duration: round(duration / timedelta(milliseconds=1)),
+    "timedelta_i64": lambda duration: round(duration / timedelta(milliseconds=1)),
+    "datetime_i64": lambda moment: -1 if moment is None else round((moment - EPOCH) / timedelta(milliseconds=1)),
+    "uuid": lambda uuid: bytes(16) if uuid is None else uuid.bytes,
 }
 
 
@@ -137,11 +137,11 @@ def _tags_writer(cls: type[Any]) -> Writer:
     def write(out: bytearray, entity: Any) -> None:
         if not flexible:
             return
-        found = [
+        present = [
             (tag, getattr(entity, name), put) for tag, name, default, put in tagged if getattr(entity, name) != default
         ]
-        write_uvarint(out, len(found))
-        for tag, value, put in found:
+        write_uvarint(out, len(present))
+        for tag, value, put in present:
             section = bytearray()
             put(section, value)
             write_uvarint(out, tag)
