@@ -72,6 +72,6 @@ def _counters(queries: list[QueryTotals]) -> Iterator[Metric]:
 
 def _counter(name: str, text: str, labels: list[str], values: Mapping[tuple[str, ...], float]) -> Metric:
     counter = CounterMetricFamily(_PREFIX + name, text, labels=labels)
-    for found, value in values.items():
-        counter.add_metric(found, value)
+    for label_values, value in values.items():
+        counter.add_metric(label_values, value)
     return counter

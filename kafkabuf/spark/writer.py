@@ -81,7 +81,7 @@ class _Writer:
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         delivery = self.sink.delivery()
         try:
-            delivery.abort([found if isinstance(found, TaskReport) else None for found in messages], self.begun)
+            delivery.abort([message if isinstance(message, TaskReport) else None for message in messages], self.begun)
         except Exception as error:
             # The next attempt ends the transaction, or the coordinator does after transaction.timeout.ms.
             logger.warning("the transaction of the failed write stays open until its time-out: %s", error)

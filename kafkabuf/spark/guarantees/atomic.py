@@ -163,8 +163,8 @@ class Atomic(Delivery[SharedBatch]):
             return True
         newest = -1 if begun.marker is None else begun.marker.micro_batch.number
         if newest < micro_batch.number - 1:
-            found = "there is no marker" if begun.marker is None else f"the marker is that of micro-batch {newest}"
-            refuse_lost(group, micro_batch, self.options, found)
+            state = "there is no marker" if begun.marker is None else f"the marker is that of micro-batch {newest}"
+            refuse_lost(group, micro_batch, self.options, state)
         return False
 
     def _already_written(self, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt) -> TaskReport:
@@ -238,10 +238,10 @@ class Atomic(Delivery[SharedBatch]):
                     admin.fence(transactional_id_for(sink_id))
                 if isinstance(marker, Marker):
                     return read_marker(admin, group, marker_topic) == marker
-                found = read_write_marker(admin, group, marker_topic)
-                if found is not None and found.write != marker.write and self.options.write_id is None:
+                committed = read_write_marker(admin, group, marker_topic)
+                if committed is not None and committed.write != marker.write and self.options.write_id is None:
                     raise KafkaError(f"another df.write with sinkId '{sink_id}' has written its marker since")
-                return found == marker
+                return committed == marker
         except KafkaError as unknown:
             raise type(unknown)(
                 f"it is unknown whether the write was committed: {error}. The driver could not find out: {unknown}. "
@@ -344,9 +344,9 @@ class _TransactionPart:
             return
         self._checked |= partitions
         with workers.lent_admin(self._options.producer) as admin:
-            found = admin.active_producers(sorted(partitions))
+            active = admin.active_producers(sorted(partitions))
         self._written_before |= {
-            partition for partition, producers in found.items() if _writer_in(producers, self._transaction)
+            partition for partition, producers in active.items() if _writer_in(producers, self._transaction)
         }
 
     def leave(self, ranges: Sequence[OffsetRange]) -> None:
@@ -367,10 +367,10 @@ def _is_its_producer(known: ActiveProducer | TransactionDescription, transaction
     return (known.producer_id, known.producer_epoch) == (transaction.producer_id, transaction.producer_epoch)
 
 
-def _writer_in(found: Sequence[ActiveProducer], transaction: SharedTransaction) -> ActiveProducer | None:
+def _writer_in(producers: Sequence[ActiveProducer], transaction: SharedTransaction) -> ActiveProducer | None:
     """The transaction's producer, if it has written to the partition in this transaction."""
     return next(
-        (active for active in found if _is_its_producer(active, transaction) and active.transaction_start >= 0), None
+        (each for each in producers if _is_its_producer(each, transaction) and each.transaction_start >= 0), None
     )
 
 
@@ -395,8 +395,8 @@ def _check_contents(admin: Admin, ranges: Sequence[OffsetRange], transaction: Sh
     reported = {(entry.topic, entry.partition): entry.rows for entry in ranges}
     # A partition whose rows the broker refused, all of them, is part of the transaction and has no row of it.
     known_to_coordinator = {partition for partition in known.partitions if partition[0] != _OFFSETS_TOPIC}
-    found = admin.active_producers(sorted(known_to_coordinator | set(partitions)))
-    for partition, producers in found.items():
+    active = admin.active_producers(sorted(known_to_coordinator | set(partitions)))
+    for partition, producers in active.items():
         writer = _writer_in(producers, transaction)
         rows = reported.get(partition, 0)
         # A sequence number counts the rows from 0. It starts again from 0 after 2^31 rows.

@@ -97,7 +97,7 @@ class Found:
     @property
     def before(self) -> int:
         """How many Spark partitions the newest micro-batch had, at least."""
-        return 1 + max((found for found, number in self.numbers.items() if number == self._number), default=-1)
+        return 1 + max((partition for partition, number in self.numbers.items() if number == self._number), default=-1)
 
     @property
     def _number(self) -> int:
@@ -188,7 +188,7 @@ class ExactlyOnce(Delivery[Begun]):
             if partition is not None and partition >= first:
                 admin.fence(transaction.transactional_id)
         partitions = {
-            found for found in map(partition_of, admin.groups(prefix)) if found is not None and found >= first
+            number for number in map(partition_of, admin.groups(prefix)) if number is not None and number >= first
         }
         markers = {}
         for partition in sorted(partitions | {first}):
@@ -287,18 +287,18 @@ class ExactlyOnce(Delivery[Begun]):
         """What only the driver sees: the Spark partitions that this replay does not have, and all markers together."""
         with workers.lent_admin(self.options.producer) as admin:
             self._refuse_atomic(admin)
-            others = self._markers(admin, first=len(reports))
-        for partition, marker in others.items():
+            surplus = self._markers(admin, first=len(reports))
+        for partition, marker in surplus.items():
             if marker.is_of(micro_batch):
                 raise IllegalStateError(
                     f"micro-batch {micro_batch.number} was begun with a partition {partition}, and is replayed with "
                     f"{len(reports)} partitions: the replay is not visible. {_SAME_PARTITIONS}"
                 )
         markers = {report.partition: report.marker for report in reports if report.marker is not None}
-        found = Found.of({**others, **markers})
+        all_markers = Found.of({**surplus, **markers})
         for report in reports:
             if not report.already_written:
-                found.refuse_unfit(report.partition, micro_batch, self.options)
+                all_markers.refuse_unfit(report.partition, micro_batch, self.options)
 
     def abort(self, reports: Sequence[TaskReport | None], begun: Begun | None) -> None:
         """End the transactions of tasks that were killed, and those that tasks have left to the driver."""

@@ -125,8 +125,8 @@ class SinkOptions:
     def topics(self) -> list[tuple[str, str]]:
         """The topics that options name, each with its option."""
         named = (("topic", self.topic), ("markerTopic", self.marker_topic), ("deadLetterTopic", self.dead_letter_topic))
-        found = {topic: option for option, topic in reversed(named) if topic is not None}
-        return [(option, topic) for topic, option in found.items()]
+        option_of = {topic: option for option, topic in reversed(named) if topic is not None}
+        return [(option, topic) for topic, option in option_of.items()]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:

@@ -65,12 +65,12 @@ def last_report(query: StreamingQuery | str | None = None, *, write_id: str | No
         raise ValueError("a micro-batch has no writeId: give the query, or write_id")
     application = _of_session()
     if query is not None:
-        found = _files(application / _of_query(_query_id(query)), "*.json")
+        files = _files(application / _of_query(_query_id(query)), "*.json")
     elif write_id is not None:
-        found = _files(application / _of_write(write_id), "*.json")
+        files = _files(application / _of_write(write_id), "*.json")
     else:
-        found = _files(application, "*/*.json")
-    reports = map(_read, reversed(found))
+        files = _files(application, "*/*.json")
+    reports = map(_read, reversed(files))
     return next((report for report in reports if report is not None), None)
 
 
@@ -80,8 +80,8 @@ def reports_of(query_id: str, run_id: str, batch: int) -> list[WriteReport]:
     Raises what `last_report` raises.
     """
     folder = _of_session() / _of_query(query_id)
-    found = [_read(path) for path in _files(folder, f"{batch}.*.json")]
-    return [report for report in found if report is not None and report.run_id == run_id]
+    reports = [_read(path) for path in _files(folder, f"{batch}.*.json")]
+    return [report for report in reports if report is not None and report.run_id == run_id]
 
 
 def is_dropped(query_id: str, batch: int) -> bool:
@@ -144,9 +144,9 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 def _read(path: Path) -> WriteReport | None:
     """None where a worker has deleted the file meanwhile, or the file is damaged."""
     try:
-        found = json.loads(path.read_text())
-        report = WriteReport(**{**found, "ranges": ()})
-        return replace(report, ranges=tuple(OffsetRange(*entry) for entry in found["ranges"]))
+        fields = json.loads(path.read_text())
+        report = WriteReport(**{**fields, "ranges": ()})
+        return replace(report, ranges=tuple(OffsetRange(*entry) for entry in fields["ranges"]))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:

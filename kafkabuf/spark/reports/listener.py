@@ -131,6 +131,6 @@ class ReportListener(StreamingQueryListener):
                 return
             totals.has_ended = True
             self._totals[query_id] = totals  # behind those that ended before
-            ended = [found for found, each in self._totals.items() if each.has_ended]
+            ended = [query for query, each in self._totals.items() if each.has_ended]
             for oldest in ended[:-KEPT_ENDED_QUERIES]:
                 del self._totals[oldest]

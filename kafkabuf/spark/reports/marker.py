@@ -70,10 +70,10 @@ class Marker:
         return OffsetAndMetadata(batch.number + 1, _metadata(known, self.rows, self.checksum))
 
     @classmethod
-    def parse(cls, group: str, found: OffsetAndMetadata) -> Self:
+    def parse(cls, group: str, committed: OffsetAndMetadata) -> Self:
         """Raises KafkaError where another program committed the offset."""
-        known = _parsed(group, found, "query", "run", "before")
-        micro_batch = MicroBatch(found.offset - 1, str(known["query"]), str(known["run"]))
+        known = _parsed(group, committed, "query", "run", "before")
+        micro_batch = MicroBatch(committed.offset - 1, str(known["query"]), str(known["run"]))
         return cls(micro_batch, known["rows"], known["checksum"], int(known["before"]))
 
     def is_of(self, micro_batch: MicroBatch) -> bool:
@@ -94,9 +94,9 @@ class WriteMarker:
         return OffsetAndMetadata(1, _metadata({"write": self.write}, self.rows, self.checksum))
 
     @classmethod
-    def parse(cls, group: str, found: OffsetAndMetadata) -> Self:
+    def parse(cls, group: str, committed: OffsetAndMetadata) -> Self:
         """Raises KafkaError where another program committed the offset."""
-        known = _parsed(group, found, "write")
+        known = _parsed(group, committed, "write")
         return cls(str(known["write"]), known["rows"], known["checksum"])
 
 
@@ -104,14 +104,15 @@ def _metadata(known: Mapping[str, str | int], rows: int, checksum: int) -> str:
     return json.dumps({**known, "rows": rows, "checksum": f"{checksum:016x}"}, separators=(",", ":"))
 
 
-def _parsed(group: str, found: OffsetAndMetadata, *names: str) -> dict[str, Any]:
+def _parsed(group: str, committed: OffsetAndMetadata, *names: str) -> dict[str, Any]:
     try:
-        known = json.loads(found.metadata)
+        known = json.loads(committed.metadata)
         counts = {"rows": int(known["rows"]), "checksum": int(known["checksum"], 16)}
         return {**{name: known[name] for name in names}, **counts}
     except (ValueError, KeyError, TypeError) as error:
         raise KafkaError(
-            f"group {group!r} has a committed offset that is no marker of this sink ({found}): choose another sinkId"
+            f"group {group!r} has a committed offset that is no marker of this sink ({committed}): choose another "
+            "sinkId"
         ) from error
 
 
@@ -120,14 +121,14 @@ def _parsed(group: str, found: OffsetAndMetadata, *names: str) -> dict[str, Any]
 
 def read_marker(admin: Admin, group: str, topic: str, *, wait: bool = True) -> Marker | None:
     """The group's marker, None before the first. While a transaction may change it: see `Admin.committed`."""
-    found = admin.committed(group, [(topic, 0)], wait=wait)[topic, 0]
-    return None if found is None else Marker.parse(group, found)
+    committed = admin.committed(group, [(topic, 0)], wait=wait)[topic, 0]
+    return None if committed is None else Marker.parse(group, committed)
 
 
 def read_write_marker(admin: Admin, group: str, topic: str) -> WriteMarker | None:
     """The marker of a df.write, None if no such write has been committed."""
-    found = admin.committed(group, [(topic, 0)])[topic, 0]
-    return None if found is None else WriteMarker.parse(group, found)
+    committed = admin.committed(group, [(topic, 0)])[topic, 0]
+    return None if committed is None else WriteMarker.parse(group, committed)
 
 
 # ---- the checkpoint beside the marker --------------------------------------------------------------------------------
@@ -159,19 +160,19 @@ def refuse_unfit(newest: MicroBatch, micro_batch: MicroBatch, group: str) -> Non
         )
 
 
-def refuse_lost(group: str, micro_batch: MicroBatch, options: SinkOptions, found: str) -> None:
+def refuse_lost(group: str, micro_batch: MicroBatch, options: SinkOptions, instead: str) -> None:
     """Raise IllegalStateError where the marker of the micro-batch before is lost, unless `onLostMarker` allows that.
 
-    Without the marker nothing tells whether an earlier attempt has written a part of `micro_batch`. `found` says what
-    was found in its place.
+    Without the marker nothing tells whether an earlier attempt has written a part of `micro_batch`. `instead` says what
+    stands in its place.
     """
     if options.on_lost_marker is OnLostMarker.CONTINUE:
         return
     raise IllegalStateError(
-        f"{found}, though Spark is at micro-batch {micro_batch.number}: the marker in group {group!r} is lost, or this "
-        "checkpoint was written with another deliveryGuarantee, sinkId or cluster. Kafka deletes a marker with its "
-        "topic (markerTopic), and offsets.retention.minutes after the last micro-batch. Rows of this micro-batch may "
-        "be in the topic already. See what `kafkabuf spark status` shows; then start the query once with option "
+        f"{instead}, though Spark is at micro-batch {micro_batch.number}: the marker in group {group!r} is lost, or "
+        "this checkpoint was written with another deliveryGuarantee, sinkId or cluster. Kafka deletes a marker with "
+        "its topic (markerTopic), and offsets.retention.minutes after the last micro-batch. Rows of this micro-batch "
+        "may be in the topic already. See what `kafkabuf spark status` shows; then start the query once with option "
         "'onLostMarker' set to "
         "'continue', which writes this micro-batch"
     )

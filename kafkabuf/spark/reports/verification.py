@@ -57,13 +57,13 @@ def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.
             "Write with kafka.acks 'all' or '1'"
         )
     for entry in report.ranges:
-        found, digested = _read(entry, options, deadline)
-        if found < entry.rows:
+        rows_in_kafka, digested = _read(entry, options, deadline)
+        if rows_in_kafka < entry.rows:
             raise KafkaError(
                 f"{entry.topic}-{entry.partition}: {entry.rows} rows were reported from offset {entry.first_offset} to "
-                f"{entry.last_offset}, Kafka has {found}"
+                f"{entry.last_offset}, Kafka has {rows_in_kafka}"
             )
-        rows += found
+        rows += rows_in_kafka
         checksum = (checksum + digested) % CHECKSUMS
     strangers = rows - report.rows
     if not strangers and checksum != report.checksum:

@@ -47,8 +47,8 @@ def _partitions_of_array(partitions: int) -> Any:
     def choose(keys: pa.Array) -> pa.Array:
         from kafkabuf.arrow._columns import partitions_of
 
-        found = partitions_of(pa.record_batch({"key": keys, "value": keys}), partitions)
-        return pa.array(found, pa.int32(), mask=found < 0)
+        chosen = partitions_of(pa.record_batch({"key": keys, "value": keys}), partitions)
+        return pa.array(chosen, pa.int32(), mask=chosen < 0)
 
     # Spark reads the annotations, and takes no strings for types.
     choose.__annotations__ = {"keys": pa.Array, "return": pa.Array}
@@ -139,10 +139,10 @@ def _partitions_of_encoded(formats: RecordFormats, partitions: int) -> Any:
 
         rows = pa.RecordBatch.from_struct_array(keys)
         made = RowEncoder(formats, rows.schema).records(rows, None)
-        found = partitions_of(made.append_column("value", made.column("key")), partitions)
+        chosen = partitions_of(made.append_column("value", made.column("key")), partitions)
         # The write refuses a row whose key cannot be encoded, wherever the row goes.
-        found[list(unencodable(made))] = -1
-        return pa.array(found, pa.int32(), mask=found < 0)
+        chosen[list(unencodable(made))] = -1
+        return pa.array(chosen, pa.int32(), mask=chosen < 0)
 
     # Spark reads the annotations, and takes no strings for types.
     choose.__annotations__ = {"keys": pa.Array, "return": pa.Array}

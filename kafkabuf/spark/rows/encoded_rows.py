@@ -102,8 +102,8 @@ class RowEncoder:
         errors: dict[int, KafkaError] = {}
         headers: list[tuple[Header, Flags]] = []
         for name, encoder in self._encoders.items():
-            columns[name], valid, found = encoder.encode(batch)
-            errors |= found
+            columns[name], valid, errors_of_column = encoder.encode(batch)
+            errors |= errors_of_column
             if encoder.header is not None:
                 headers.append((encoder.header, valid))
         if headers:

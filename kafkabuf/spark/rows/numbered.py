@@ -31,8 +31,8 @@ class NumberedRows(NamedTuple):
         if "timestamp" not in self.batch.schema.names:
             return None
         column = self.batch.column("timestamp").slice(place, 1)
-        found: int | None = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())[0].as_py()
-        return found
+        timestamp: int | None = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())[0].as_py()
+        return timestamp
 
     def take(self, places: Int64Array) -> NumberedRows:
         """A copy of the rows at these places."""

@@ -27,14 +27,14 @@ ALIGNED = "kafkabuf.aligned"
 ALIGNED_BY = "kafkabuf.aligned.by"
 
 
-def _is_text_or_bytes(found: DataType) -> bool:
-    return isinstance(found, (StringType, BinaryType))
+def _is_text_or_bytes(data_type: DataType) -> bool:
+    return isinstance(data_type, (StringType, BinaryType))
 
 
-def _is_headers(found: DataType) -> bool:
-    if not (isinstance(found, ArrayType) and isinstance(found.elementType, StructType)):
+def _is_headers(data_type: DataType) -> bool:
+    if not (isinstance(data_type, ArrayType) and isinstance(data_type.elementType, StructType)):
         return False
-    fields = found.elementType.fields
+    fields = data_type.elementType.fields
     return (
         [field.name for field in fields] == ["key", "value"]
         and isinstance(fields[0].dataType, StringType)
@@ -50,12 +50,12 @@ class _Column:
 
 
 _KEY = _Column("key", "string or binary", _is_text_or_bytes)
-_TIMESTAMP = _Column("timestamp", "timestamp", lambda found: isinstance(found, TimestampType))
+_TIMESTAMP = _Column("timestamp", "timestamp", lambda data_type: isinstance(data_type, TimestampType))
 _COLUMNS = (
     _Column("value", "string or binary", _is_text_or_bytes),
     _KEY,
-    _Column("topic", "string", lambda found: isinstance(found, StringType)),
-    _Column("partition", "int", lambda found: isinstance(found, IntegerType)),
+    _Column("topic", "string", lambda data_type: isinstance(data_type, StringType)),
+    _Column("partition", "int", lambda data_type: isinstance(data_type, IntegerType)),
     _Column("headers", "array<struct<key:string,value:binary>>", _is_headers),
     _TIMESTAMP,
 )
@@ -73,10 +73,12 @@ def sink_columns(
     names = schema.fieldNames()
     made = () if formats is None else _made_columns(schema, formats)
     if "value" not in (*names, *made):
-        found = _found(names, "value")
-        raise ValueError(f"column 'value' (string or binary) is required; {found}. Option 'valueFormat' encodes others")
+        given = _columns_given(names, "value")
+        raise ValueError(f"column 'value' (string or binary) is required; {given}. Option 'valueFormat' encodes others")
     if topic is None and "topic" not in names:
-        raise ValueError(f"no topic: give .option('topic', ...) or a column 'topic' (string); {_found(names, 'topic')}")
+        raise ValueError(
+            f"no topic: give .option('topic', ...) or a column 'topic' (string); {_columns_given(names, 'topic')}"
+        )
     wanted = {column.name: column for column in _COLUMNS if column.name in names and column.name not in made}
     if topic is not None:
         wanted.pop("topic", None)
@@ -85,8 +87,8 @@ def sink_columns(
     if timestamp_column:
         wanted[timestamp_column] = _TIMESTAMP
         if timestamp_column not in names:
-            found = _found(names, timestamp_column)
-            raise ValueError(f"option 'timestampColumn' is '{timestamp_column}', but there is no such column; {found}")
+            given = _columns_given(names, timestamp_column)
+            raise ValueError(f"option 'timestampColumn' is '{timestamp_column}', but there is no such column; {given}")
     for name, column in wanted.items():
         _check_once(name, names)
         _check_type(name, column, schema[name].dataType)
@@ -101,7 +103,7 @@ def _made_columns(schema: StructType, formats: FormatOptions) -> tuple[str, ...]
     for name in key:
         if name not in names:
             option = f"option 'keyColumns' is '{','.join(key)}'" if formats.key_columns else "option 'keyFormat' is set"
-            raise ValueError(f"{option}, but there is no column '{name}'; {_found(names, name)}")
+            raise ValueError(f"{option}, but there is no column '{name}'; {_columns_given(names, name)}")
     for name in (*key, *value):
         _check_once(name, names)
     if key and formats.key is None:
@@ -113,25 +115,25 @@ def aligned_partitions(schema: StructType) -> int | None:
     """The number of partitions for which align() has shuffled the rows; None where a column `partition` chooses."""
     if "partition" in schema.fieldNames():
         return None
-    found = (field.metadata.get(ALIGNED) for field in schema.fields)
-    return next((int(partitions) for partitions in found if partitions is not None), None)
+    partition_counts = (field.metadata.get(ALIGNED) for field in schema.fields)
+    return next((int(partitions) for partitions in partition_counts if partitions is not None), None)
 
 
 def aligned_by(schema: StructType) -> str:
     """The options that say what the key is, as align() was told them (format_options.py)."""
-    found = (field.metadata.get(ALIGNED_BY) for field in schema.fields)
-    return next((str(rule) for rule in found if rule is not None), "")
+    rules = (field.metadata.get(ALIGNED_BY) for field in schema.fields)
+    return next((str(rule) for rule in rules if rule is not None), "")
 
 
 def ignored_timestamp(schema: StructType, timestamp_column: str | None) -> str | None:
     """A warning where the column `timestamp` has another type, so that the sink ignores it as Spark's own sink does."""
-    found = schema["timestamp"].dataType if "timestamp" in schema.fieldNames() else None
-    if timestamp_column is not None or found is None or _TIMESTAMP.accepts(found):
+    data_type = schema["timestamp"].dataType if "timestamp" in schema.fieldNames() else None
+    if timestamp_column is not None or data_type is None or _TIMESTAMP.accepts(data_type):
         return None
     return (
-        f"the sink ignores column 'timestamp': it has type {found.simpleString()}, allowed: timestamp"
-        f"{_hint('timestamp', found)}. Each record gets the time of sending; option 'timestampColumn' names another "
-        "column, or 'none'"
+        f"the sink ignores column 'timestamp': it has type {data_type.simpleString()}, allowed: timestamp"
+        f"{_hint('timestamp', data_type)}. Each record gets the time of sending; option 'timestampColumn' names "
+        "another column, or 'none'"
     )
 
 
@@ -159,8 +161,8 @@ def as_record(batch: pa.RecordBatch, timestamp_column: str | None) -> pa.RecordB
     """The batch with the column that `timestampColumn` names under the name `timestamp`."""
     if timestamp_column in (None, "", "timestamp"):
         return batch
-    others = {timestamp_column: "timestamp", "timestamp": ""}
-    return batch.rename_columns([others.get(name, name) for name in batch.schema.names])
+    new_names = {timestamp_column: "timestamp", "timestamp": ""}
+    return batch.rename_columns([new_names.get(name, name) for name in batch.schema.names])
 
 
 def _check_once(name: str, names: list[str]) -> None:
@@ -168,14 +170,14 @@ def _check_once(name: str, names: list[str]) -> None:
         raise ValueError(f"column '{name}' occurs {names.count(name)} times: keep one, drop the rest")
 
 
-def _check_type(name: str, column: _Column, found: DataType) -> None:
-    if not column.accepts(found):
-        hint = _hint(column.name, found)
-        raise ValueError(f"column '{name}' has type {found.simpleString()}; allowed: {column.allowed}{hint}")
+def _check_type(name: str, column: _Column, data_type: DataType) -> None:
+    if not column.accepts(data_type):
+        hint = _hint(column.name, data_type)
+        raise ValueError(f"column '{name}' has type {data_type.simpleString()}; allowed: {column.allowed}{hint}")
 
 
-def _hint(name: str, found: DataType) -> str:
-    if name == "timestamp" and isinstance(found, TimestampNTZType):
+def _hint(name: str, data_type: DataType) -> str:
+    if name == "timestamp" and isinstance(data_type, TimestampNTZType):
         # To read it as UTC would shift the records of every user who means local time.
         return ": it has no time zone, so it names no instant; cast it to timestamp, which uses the session's time zone"
     if name == "key":
@@ -183,7 +185,7 @@ def _hint(name: str, found: DataType) -> str:
     return ": cast it to string, or encode it with option 'valueFormat'" if name == "value" else ""
 
 
-def _found(names: list[str], wanted: str) -> str:
+def _columns_given(names: list[str], wanted: str) -> str:
     near = [name for name in names if name.lower() == wanted.lower()]
     if near:
         return f"found '{near[0]}', which differs in case: rename it"

@@ -142,8 +142,8 @@ class Task:
         """Records that the producer has sent again and seconds that it has waited for memory, in all its tasks."""
         if self._producer is None:
             return self._totals_at_start
-        found = self._producer.metrics()["producer-metrics"]
-        return found["record-retry-total"], found["bufferpool-wait-time-ns-total"] / 1e9
+        metrics = self._producer.metrics()["producer-metrics"]
+        return metrics["record-retry-total"], metrics["bufferpool-wait-time-ns-total"] / 1e9
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 

@@ -172,8 +172,8 @@ def _outside(times: pa.Array, oldest: int | None, newest: int | None) -> Mask | 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = pc.min_max(times)
-    first, last = (_instant(found[name], times.type) for name in ("min", "max"))
+    extremes = pc.min_max(times)
+    first, last = (_instant(extremes[name], times.type) for name in ("min", "max"))
     if first is None or last is None or (_within(first, oldest, newest) and _within(last, oldest, newest)):
         return None
     millis = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())

@@ -60,9 +60,9 @@ def folder_of(pid: int) -> Path | None:
     try:
         root = Path(tempfile.gettempdir(), f"kafkabuf-{os.getuid()}")
         root.mkdir(mode=0o700, exist_ok=True)
-        found = root.lstat()
+        status = root.lstat()
         # Another user may have made it, to read the notes or to leave false notes.
-        if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
+        if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
             logger.warning("%s does not belong to this user alone: the sink leaves no notes there", root)
             return None
         owner = jvm_above(pid) or pid

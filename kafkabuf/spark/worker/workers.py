@@ -126,13 +126,13 @@ def _lent(kind: str, settings: Settings, make: Callable[[], Kept], close_seconds
     key = (os.getpid(), kind, settings)
     _close_idle()
     kept = _idle.get(key)
-    found = cast(Kept, kept.pop().client) if kept else make()
+    client = cast(Kept, kept.pop().client) if kept else make()
     try:
-        yield found
+        yield client
     except BaseException:
-        close_after_failure(found, close_seconds)
+        close_after_failure(client, close_seconds)
         raise
-    _idle.setdefault(key, []).append(_Idle(found, monotonic()))
+    _idle.setdefault(key, []).append(_Idle(client, monotonic()))
 
 
 def close_after_failure(client: KafkaProducer | TransactionAdmin, seconds: float) -> None:
