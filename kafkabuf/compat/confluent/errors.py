@@ -238,13 +238,13 @@ def _names() -> dict[int, str]:
 
 def _constants() -> dict[int, str]:
     """The names of brokers' codes: those of kafkabuf's classes in capitals, except for the names above."""
-    found = {0: "NO_ERROR"}
+    names = {0: "NO_ERROR"}
     for code in range(1, 130):
         error = errors.error_for_code(code)
         if type(error) is not errors.UnknownServerError:
             words = type(error).__name__.removesuffix("Error")
-            found[code] = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in words).lstrip("_")
-    return found | _BROKERS_NAMES
+            names[code] = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in words).lstrip("_")
+    return names | _BROKERS_NAMES
 
 
 for _code, _name in _names().items():

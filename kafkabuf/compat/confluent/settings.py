@@ -231,7 +231,7 @@ def in_librdkafkas_names(text: str) -> str:
 
     Names in quotes stay: they are what the user wrote.
     """
-    text = _kafkas_names().sub(lambda found: _librdkafkas_names()[found[0]], text)
+    text = _kafkas_names().sub(lambda match: _librdkafkas_names()[match[0]], text)
     for kafkas, librdkafkas in _PHRASES.items():
         text = text.replace(kafkas, librdkafkas)
     return text
@@ -361,10 +361,10 @@ def _provider(oauth_cb: Callable[[str], Any], argument: str) -> Callable[[], tup
     def provide() -> tuple[Any, ...]:
         returned = oauth_cb(argument)
         if not isinstance(returned, tuple) or not 2 <= len(returned) <= 4:
-            found = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
+            shape = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
             raise TypeError(
                 "oauth_cb must return a tuple of the token, its expiry in seconds since the epoch, and perhaps the "
-                f"principal and a mapping of extensions; it returned {found}"
+                f"principal and a mapping of extensions; it returned {shape}"
             )
         token, expires_at, *more = returned
         return (token, expires_at, *more[1:2])
