@@ -72,21 +72,21 @@ cdef inline uint8_t* put_bytes(uint8_t* p, const void* data, size_t n) noexcept 
 # ---- big-endian loads ------------------------------------------------------------------------------------------------
 
 cdef inline int16_t get_i16(const uint8_t* p) noexcept nogil:
-    cdef uint16_t found
-    memcpy(&found, p, 2)
-    return <int16_t>kb_bswap16(found)
+    cdef uint16_t raw
+    memcpy(&raw, p, 2)
+    return <int16_t>kb_bswap16(raw)
 
 
 cdef inline int32_t get_i32(const uint8_t* p) noexcept nogil:
-    cdef uint32_t found
-    memcpy(&found, p, 4)
-    return <int32_t>kb_bswap32(found)
+    cdef uint32_t raw
+    memcpy(&raw, p, 4)
+    return <int32_t>kb_bswap32(raw)
 
 
 cdef inline int64_t get_i64(const uint8_t* p) noexcept nogil:
-    cdef uint64_t found
-    memcpy(&found, p, 8)
-    return <int64_t>kb_bswap64(found)
+    cdef uint64_t raw
+    memcpy(&raw, p, 8)
+    return <int64_t>kb_bswap64(raw)
 
 
 # ---- varints (seven bits a byte, least significant first; signed: zig-zag) -------------------------------------------
