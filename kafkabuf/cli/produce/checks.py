@@ -80,14 +80,14 @@ def _check_content(file: str, kind: str, again: bool) -> None:
 
 
 def _check_compressed(file: str, kind: str, program: str, again: bool) -> None:
-    found = f"{file} is compressed with {program}"
+    reason = f"{file} is compressed with {program}"
     unpack = f"{program} -dc {shlex.quote(file)}"
     if kind == "parquet":
-        raise click.UsageError(f"{found}, and parquet is read from its end: {unpack} > FILE.parquet")
+        raise click.UsageError(f"{reason}, and parquet is read from its end: {unpack} > FILE.parquet")
     if program not in _DECODED.values():
-        raise click.UsageError(f"{found}: {unpack} | kafkabuf produce TOPIC --format {kind}")
+        raise click.UsageError(f"{reason}: {unpack} | kafkabuf produce TOPIC --format {kind}")
     if again and kind not in TABLES:
-        raise click.UsageError(f"{found}, and --resume goes on in the midst of a file: {unpack} > FILE, and send FILE")
+        raise click.UsageError(f"{reason}, and --resume goes on in the midst of a file: {unpack} > FILE, and send FILE")
 
 
 def check_written(files: Sequence[str], *written: Path | None) -> None:

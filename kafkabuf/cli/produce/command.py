@@ -199,8 +199,8 @@ def _parser(
     from kafkabuf.cli.produce.inputs import records
 
     if kind == "lines":
-        found = None if separator is None else separator.replace("\\t", "\t").encode(errors="surrogateescape")
-        return lambda partitions: records.plain_lines if found is None else records.separated_lines(found)
+        encoded = None if separator is None else separator.replace("\\t", "\t").encode(errors="surrogateescape")
+        return lambda partitions: records.plain_lines if encoded is None else records.separated_lines(encoded)
     if encode is None and not any(columns):
         return lambda partitions: records.without_mark(records.whole_json_lines)
     return lambda partitions: records.without_mark(records.JsonLines(columns, partitions, encode))

@@ -210,8 +210,8 @@ def row_sender(
         delivery = reading.delivery
         done = 0 if source.state is None else source.state.count
         with _opened(source, reading) as opened:
-            for found in reading.interrupt.watched(rows_of(source.file, opened, kind, columns, choices)):
-                rows = checked(found.behind(done), columns, reading.partitions)
+            for block in reading.interrupt.watched(rows_of(source.file, opened, kind, columns, choices)):
+                rows = checked(block.behind(done), columns, reading.partitions)
                 if run.refusals.stops:
                     rows = rows.before_refused()
                 send_rows = _sending(rows.batch, shaped, reading.producer, run.topic, value_format)

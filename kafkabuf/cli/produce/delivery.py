@@ -181,8 +181,8 @@ class Delivery:
     def _place_of_misfit(self, error: SerializationError, rows: Sequence[int], first: int) -> int:
         """The place of the row that does not fit. Raises StoppedError if the run ends here: for the policy, or because
         no row is at fault."""
-        found, report = _ROW.match(str(error)), getattr(error, "report", None)
-        place = None if found is None else first + int(found[1])
+        match, report = _ROW.match(str(error)), getattr(error, "report", None)
+        place = None if match is None else first + int(match[1])
         if place is not None and not self._refusals.stops and (report.rows if report else 0) == place - first:
             return place
         self.settle(0)
@@ -248,8 +248,8 @@ class Delivery:
 
 def _without_row(error: KafkaError) -> str:
     """The input has another number for the row."""
-    found = _ROW.match(str(error))
-    return str(error)[0 if found is None else found.end() :]
+    match = _ROW.match(str(error))
+    return str(error)[0 if match is None else match.end() :]
 
 
 def _before(records: Records, line: int) -> Records:

@@ -81,14 +81,14 @@ def torn_rows(bytes text not None, int delimiter=44):
     cdef const uint8_t* at = begin
     cdef Py_ssize_t count = 0
     cdef Row row
-    cdef list found = []
+    cdef list torn = []
     while at < end:
         row = row_from(at, end, delimiter)
         if row.torn:
-            found.append((count, at - begin, row.end - begin))
+            torn.append((count, at - begin, row.end - begin))
         count += not row.blank
         at = row.end
-    return found
+    return torn
 
 
 cdef Row row_from(const uint8_t* at, const uint8_t* end, int delimiter) noexcept nogil:

@@ -40,9 +40,9 @@ class InputBytes:
         """At most so many bytes: waits for the first. There are none at the end of the input."""
         if self._given is None:
             self._given = self._begun()
-        found = self._given(nbytes)
-        self.offset += len(found)
-        return found
+        chunk = self._given(nbytes)
+        self.offset += len(chunk)
+        return chunk
 
     def whole(self, nbytes: int) -> bytes:
         """So many bytes: waits for all, and has fewer only at the end of the input."""
@@ -74,9 +74,9 @@ class InputBytes:
     def _raw(self, nbytes: int) -> bytes:
         while self._poll is not None and not self._poll.poll(_IDLE_MS):
             self._idle()
-        found = os.read(self._descriptor, nbytes)
-        self.consumed += len(found)
-        return found
+        chunk = os.read(self._descriptor, nbytes)
+        self.consumed += len(chunk)
+        return chunk
 
     def _begun(self) -> Callable[[int], bytes]:
         """Reads the first bytes, which say whether the input is compressed."""

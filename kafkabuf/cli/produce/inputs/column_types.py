@@ -55,13 +55,13 @@ def parse(options: Sequence[str]) -> Types:
 def type_of(name: str) -> Any:
     """Raises click.UsageError for a name that is none of _NAMES."""
     try:
-        if found := _DECIMAL.fullmatch(name):
-            precision, scale = int(found[1]), int(found[2])
+        if match := _DECIMAL.fullmatch(name):
+            precision, scale = int(match[1]), int(match[2])
             if not 0 <= scale <= precision:
                 raise ValueError("the scale is larger than the precision")
             return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
-        if found := _INSTANT.fullmatch(name):
-            return pa.timestamp(found[1], "UTC")
+        if match := _INSTANT.fullmatch(name):
+            return pa.timestamp(match[1], "UTC")
         kind = pa.type_for_alias(name)
     except ValueError:
         kind = None

@@ -64,8 +64,8 @@ class CsvReader:
             block = block if self._header is not None else self._without_header(block)
             parsed = self._parsed(block)
             self._infer(parsed.text)
-            for found in self._numbered(parsed):
-                yield self._typed(found)
+            for numbered in self._numbered(parsed):
+                yield self._typed(numbered)
 
     # ---- bytes -------------------------------------------------------------------------------------------------------
 
@@ -183,11 +183,11 @@ class CsvReader:
             whole.append(block[at:begin])
             at = end
         text = b"".join((*whole, block[at:])) if torn else block
-        others = _Others(sorted(refused))
+        taken = _Others(sorted(refused))
 
         def leave_out(row: csv.InvalidRow) -> str:
             reason = f"it has {row.actual_columns} columns, the header has {row.expected_columns}"
-            refused[others.place(row.number - 1)] = row.text.encode(), reason
+            refused[taken.place(row.number - 1)] = row.text.encode(), reason
             return "skip"
 
         texts = csv.ConvertOptions(column_types=dict.fromkeys(self._names, pa.string()))

@@ -135,9 +135,9 @@ def separated_lines(separator: bytes) -> Parse:
         lines, numbers = block.lines, block.numbers
         split = [line.partition(separator) for line in lines]
         records = Records(numbers, lines, [value for _, _, value in split], [key for key, _, _ in split])
-        if all(found for _, found, _ in split):
+        if all(has_separator for _, has_separator, _ in split):
             return records
-        rows = [row for row, (_, found, _) in enumerate(split) if found]
+        rows = [row for row, (_, has_separator, _) in enumerate(split) if has_separator]
         reason = f"it has no separator {separator.decode(errors='backslashreplace')!r} between key and value"
         return Records(
             [numbers[row] for row in rows],
@@ -243,8 +243,8 @@ class JsonLines:
         if self._encode is not compact:
             row = _loaded(line, _decode)  # other formats take Python's numbers
         if column is not None:
-            found = _member(row, column)
-            return None if found is None else self._encode(found)
+            member = _member(row, column)
+            return None if member is None else self._encode(member)
         for name in self._columns.beside_value:
             row.pop(name, None)
         return self._encode(row)
