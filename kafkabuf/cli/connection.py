@@ -32,10 +32,10 @@ class Finite(click.FloatRange):
     """A number in a range: FloatRange takes nan and infinity for one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = float(super().convert(value, param, ctx))
-        if not math.isfinite(found):
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
             self.fail(f"{value} is no finite number.", param, ctx)
-        return found
+        return number
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -158,11 +158,11 @@ def require_topic(topic: str) -> None:
 
 def _given(properties: tuple[str, ...]) -> dict[str, str]:
     given = {}
-    for found in properties:
-        name, equals, value = found.partition("=")
+    for property_ in properties:
+        name, equals, value = property_.partition("=")
         if not (name.strip() and equals):
             # What stands behind the name may be a password.
-            name, rest = _NAME.split(found, 1)[1:]
+            name, rest = _NAME.split(property_, 1)[1:]
             raise click.UsageError(f"--property {name + '...' * bool(rest)!r} is not of the form NAME=VALUE")
         given[name.strip().replace("_", ".")] = value.strip()
     return given
@@ -203,8 +203,8 @@ def read_properties(text: str) -> dict[str, str]:
     """A properties file of Java: comments, continued lines, escapes, and `=`, `:` or blanks behind the name."""
     settings = {}
     for line in _logical_lines(text):
-        found = _SEPARATOR.search(line)
-        name, value = (line, "") if found is None else (line[: found.start(1)], line[found.end(1) :])
+        separator = _SEPARATOR.search(line)
+        name, value = (line, "") if separator is None else (line[: separator.start(1)], line[separator.end(1) :])
         settings[_unescaped(name)] = _unescaped(value)
     return settings
 
@@ -227,8 +227,8 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> str:
-    def replaced(found: re.Match[str]) -> str:
-        escape = found[1]
+    def replaced(match: re.Match[str]) -> str:
+        escape = match[1]
         return chr(int(escape[1:], 16)) if len(escape) == 5 else _ESCAPED.get(escape, escape)
 
     return _ESCAPE.sub(replaced, text)

@@ -80,9 +80,9 @@ def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[dict[i
                     before[number] = signal.signal(number, handler)
         yield before
     finally:
-        for handled_number, found in before.items():
+        for handled_number, previous in before.items():
             if signal.getsignal(handled_number) == handler:
-                signal.signal(handled_number, found)
+                signal.signal(handled_number, previous)
 
 
 @contextmanager

@@ -148,7 +148,7 @@ class Probe:
                 context = self._context
                 yield from _timed(target, Step.TLS, lambda: _secure(context, sock[0], host, target))
 
-    def _resolve(self, host: str, port: int, found: list[Address]) -> str:
+    def _resolve(self, host: str, port: int, addresses: list[Address]) -> str:
         done = Event()
         lookup = Lookup(host, port, resolve, done.set)
         if not lookup.done and not done.wait(self._timeout):
@@ -158,8 +158,8 @@ class Probe:
             )
         if lookup.error is not None:
             raise lookup.error
-        found += lookup.addresses
-        return ", ".join(dict.fromkeys(str(address.sockaddr[0]) for address in found))
+        addresses += lookup.addresses
+        return ", ".join(dict.fromkeys(str(address.sockaddr[0]) for address in addresses))
 
     def _connect(self, addresses: list[Address], connected: list[socket.socket]) -> str:
         """Connects to the first address that answers."""
@@ -264,18 +264,18 @@ class _Asker(Admin):
             return ask(_OLD_METADATA_VERSIONS, values)
 
     def _partitions(self, topic: str) -> str:
-        found = self._topics[0]
-        if (code := int(found.error_code)) and not found.partitions:
+        answer = self._topics[0]
+        if (code := int(answer.error_code)) and not answer.partitions:
             error = error_for_code(code)
             if isinstance(error, UnknownTopicOrPartitionError):
                 raise UnknownTopicOrPartitionError(f"there is no topic {topic!r}, or this user may not see it")
             if isinstance(error, TopicAuthorizationError):
                 raise TopicAuthorizationError("this user may not see the topic: allow it the operation Write")
             raise error
-        leaderless = [int(part.partition_index) for part in found.partitions if int(part.leader_id) < 0]
+        leaderless = [int(part.partition_index) for part in answer.partitions if int(part.leader_id) < 0]
         if leaderless:
             raise KafkaError(f"partition {leaderless[0]} has no leader: are its replicas' brokers down?")
-        count = len(found.partitions)
+        count = len(answer.partitions)
         return f"{count} partition{'s' * (count != 1)}"
 
     def _rights(self) -> str:

@@ -76,7 +76,7 @@ def _part(match: re.Match[bytes], visible: bool) -> Format:
 
 def _shown(value: bytes) -> bytes:
     text = value.decode(errors="backslashreplace")
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text).encode()
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text).encode()
 
 
 def _constant(text: bytes) -> Format:
@@ -94,7 +94,7 @@ def _as_json(record: ConsumerRecord) -> bytes:
         "headers": [[name, _json_value(value)] for name, value in record.headers],
     }
     # JSON leaves the control characters from U+007F on as they are.
-    text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(fields, ensure_ascii=False))
+    text = _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(fields, ensure_ascii=False))
     return text.encode() + b"\n"
 
 

@@ -51,15 +51,15 @@ def check_java() -> None:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
         raise ClickException(f"{need}: {where}; {advice}")
     text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', text)
-    if found is None or int(found[1]) < JAVA_NEEDED:
+    version = re.search(r'version "(?:1\.)?(\d+)', text)
+    if version is None or int(version[1]) < JAVA_NEEDED:
         raise ClickException(
             f"{need}: {java} is {text.strip().splitlines()[0] if text.strip() else 'silent'}; {advice}"
         )
 
 
 @contextmanager
-def session(master: str, scratch: Path, told: Callable[[], object] = lambda: None) -> Iterator[SparkSession]:
+def session(master: str, scratch: Path, on_signal: Callable[[], object] = lambda: None) -> Iterator[SparkSession]:
     """A session in UTC. In a program that runs Spark already it belongs to that program's context, which stays up.
 
     A new context writes the standard error of its JVM and Python workers to `scratch`/spark.log. A signal that would
@@ -83,7 +83,7 @@ def session(master: str, scratch: Path, told: Callable[[], object] = lambda: Non
         **({"spark.driver.host": "127.0.0.1"} if master.startswith("local") else {}),
     }.items():
         builder = builder.config(name, value)
-    with _signals_held_back(told) as signals, _standard_error_to(scratch / "spark.log"):
+    with _signals_held_back(on_signal) as signals, _standard_error_to(scratch / "spark.log"):
         spark = builder.getOrCreate()
     try:
         if signals:
@@ -94,7 +94,7 @@ def session(master: str, scratch: Path, told: Callable[[], object] = lambda: Non
 
 
 @contextmanager
-def _signals_held_back(told: Callable[[], object]) -> Iterator[list[int]]:
+def _signals_held_back(on_signal: Callable[[], object]) -> Iterator[list[int]]:
     """Note Ctrl-C, SIGTERM and SIGHUP in the list, and call `told`, instead of raising KeyboardInterrupt: while PySpark
     launches the JVM, nobody would end the JVM. The second raises it: the JVM ends a little later than its launcher."""
     noted: list[int] = []
@@ -103,7 +103,7 @@ def _signals_held_back(told: Callable[[], object]) -> Iterator[list[int]]:
         noted.append(number)
         if len(noted) > 1:
             raise KeyboardInterrupt(number)
-        told()
+        on_signal()
 
     with handled(note):
         yield noted

@@ -176,9 +176,10 @@ class Topic:
         deadline = monotonic() + REQUEST_TIMEOUT_S
         while True:
             try:
-                found = self._consumer.list_topics(self.name, timeout=REQUEST_TIMEOUT_S).topics[self.name].partitions
-                if found:
-                    return len(found), self._offsets(len(found))
+                topics = self._consumer.list_topics(self.name, timeout=REQUEST_TIMEOUT_S).topics
+                count = len(topics[self.name].partitions)
+                if count:
+                    return count, self._offsets(count)
                 problem = "the topic has no partitions"
             except KafkaException as error:
                 problem = error.args[0].str()

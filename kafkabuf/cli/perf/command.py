@@ -162,8 +162,8 @@ def _live(client: str) -> Callable[[Window], None]:
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
 
     def show(window: Window) -> None:
-        rate, found = window.records / max(window.seconds, 1e-9), summary(window.latencies)
-        times = f", {found['p50'] * 1e3:.2f} ms p50, {found['p99'] * 1e3:.2f} ms p99" if found else ""
+        rate, latency = window.records / max(window.seconds, 1e-9), summary(window.latencies)
+        times = f", {latency['p50'] * 1e3:.2f} ms p50, {latency['p99'] * 1e3:.2f} ms p99" if latency else ""
         line = f"{client}: {rate:,.0f} records/s{times}"
         click.echo(f"{line:<79}\r" if is_terminal else line, err=True, nl=not is_terminal)
 

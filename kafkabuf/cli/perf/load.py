@@ -257,10 +257,10 @@ def summary(latencies: Sequence[float]) -> dict[str, float]:
     if not latencies:
         return {}
     ordered = sorted(latencies)
-    found = {"mean": sum(ordered) / len(ordered), "max": ordered[-1]}
+    figures = {"mean": sum(ordered) / len(ordered), "max": ordered[-1]}
     for percent in PERCENTILES:
-        found[f"p{percent:g}"] = ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
-    return found
+        figures[f"p{percent:g}"] = ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
+    return figures
 
 
 def measure(

@@ -281,10 +281,10 @@ def run_java(config: ProducerConfig, load: Load) -> Result:
         done = subprocess.run(
             [tool, *_java_arguments(config, load, payload.name)], capture_output=True, text=True, check=False
         )
-    found = [match for line in done.stdout.splitlines() if (match := _JAVA.match(line))]
-    if done.returncode or not found:
+    reports = [match for line in done.stdout.splitlines() if (match := _JAVA.match(line))]
+    if done.returncode or not reports:
         raise KafkaError(f"{tool.name} failed: {(done.stderr or done.stdout).strip()[-500:]}")
-    records, rate, *latencies = map(float, found[-1].groups())
+    records, rate, *latencies = map(float, reports[-1].groups())
     names = ("mean", "max", "p50", "p95", "p99", "p99.9")
     return Result(
         "java", int(records), load.records - int(records), None, records / rate, load.value_size, None,

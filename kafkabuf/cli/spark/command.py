@@ -57,15 +57,15 @@ def status(
     from kafkabuf.cli.spark.tables import printable, show
 
     with _admin(bootstrap_servers, config_file, properties) as admin:
-        found = read_status(admin, sink_id, topics)
-        if sink_id is not None and not found.sinks:
-            for warning in found.warnings:
+        sink_status = read_status(admin, sink_id, topics)
+        if sink_id is not None and not sink_status.sinks:
+            for warning in sink_status.warnings:
                 click.echo(f"Note: {printable(warning)}.", err=True)
             raise _unknown_sink(admin, sink_id)
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=2))
+        click.echo(json.dumps(asdict(sink_status), indent=2))
     else:
-        show(found, console())
+        show(sink_status, console())
 
 
 @spark.command()

@@ -32,9 +32,9 @@ def read_status(admin: TransactionAdmin, sink_id: str | None, topics: Collection
     names = _names(admin, sink_id, groups)
     _check_rights(admin, sink_id, status)
     retention_ms = _retention_ms(admin, status) if groups else None
-    described = {name: found for name in names if (found := _describe(admin, name, status)) is not None}
+    described = {name: transaction for name in names if (transaction := _describe(admin, name, status)) is not None}
     for each in sorted({_sink_of(name) for name in (*described, *groups)}):
-        own = {name: found for name, found in described.items() if _sink_of(name) == each}
+        own = {name: transaction for name, transaction in described.items() if _sink_of(name) == each}
         markers = [marker for group in groups if _sink_of(group) == each for marker in _markers(admin, group, status)]
         status.sinks.append(Sink(each, _dated(markers, own, retention_ms), tuple(_open_ones(own))))
     asked = {*topics, *(marker.topic for sink in status.sinks for marker in sink.markers)}
@@ -65,12 +65,12 @@ def open_transactions(admin: TransactionAdmin, sink_id: str) -> tuple[list[OpenT
     opened, errors = [], []
     for name in sorted(names):
         try:
-            found = open_transaction(admin, name)
+            transaction = open_transaction(admin, name)
         except KafkaError as error:
             errors.append(error)
             continue
-        if found is not None and found.state in _OPEN:
-            opened.append(found)
+        if transaction is not None and transaction.state in _OPEN:
+            opened.append(transaction)
     return opened, errors
 
 
@@ -98,7 +98,7 @@ def known_sinks(admin: TransactionAdmin) -> list[str]:
 
 def _names(admin: TransactionAdmin, sink_id: str | None, groups: Collection[str]) -> list[str]:
     """The transactional ids that brokers list to this user, and those of the markers."""
-    listed = {found.transactional_id for found in admin.transactions(PREFIX)}
+    listed = {transaction.transactional_id for transaction in admin.transactions(PREFIX)}
     parsed = (SinkName.parse(group) for group in groups)
     names = listed | {name.transactional_id for name in parsed if name is not None}
     return sorted(name for name in names if _belongs(name, sink_id))
@@ -213,20 +213,20 @@ def _describe(admin: TransactionAdmin, name: str, status: Status) -> Transaction
 
 
 def _open_ones(described: dict[str, TransactionDescription]) -> Iterator[OpenTransaction]:
-    return (_open_transaction(name, found) for name, found in described.items() if found.state in _OPEN)
+    return (_open_transaction(name, known) for name, known in described.items() if known.state in _OPEN)
 
 
-def _open_transaction(name: str, found: TransactionDescription) -> OpenTransaction:
-    started = found.started_ms if found.started_ms >= 0 else None
+def _open_transaction(name: str, transaction: TransactionDescription) -> OpenTransaction:
+    started = transaction.started_ms if transaction.started_ms >= 0 else None
     return OpenTransaction(
         name,
-        found.state,
-        found.producer_id,
-        found.producer_epoch,
+        transaction.state,
+        transaction.producer_id,
+        transaction.producer_epoch,
         started,
-        started + found.timeout_ms if started is not None and found.state == "Ongoing" else None,
+        started + transaction.timeout_ms if started is not None and transaction.state == "Ongoing" else None,
         None,
-        tuple(Partition(*place) for place in sorted(found.partitions)),
+        tuple(Partition(*place) for place in sorted(transaction.partitions)),
     )
 
 
@@ -255,20 +255,20 @@ def _held_back(admin: TransactionAdmin, topic: str, status: Status) -> list[Held
 def _holders(admin: TransactionAdmin, place: TopicPartition, status: Status) -> tuple[OpenTransaction, ...]:
     """The open transactions in a partition, the oldest first: its first offset is the last stable offset."""
     active = sorted(
-        (found for found in admin.active_producers([place])[place] if found.transaction_start >= 0),
-        key=lambda found: found.transaction_start,
+        (producer for producer in admin.active_producers([place])[place] if producer.transaction_start >= 0),
+        key=lambda producer: producer.transaction_start,
     )
     names: dict[int, str] = {}
     if active:
-        listed = admin.transactions(producer_ids=[found.producer_id for found in active])
-        names = {found.producer_id: found.transactional_id for found in listed}
-    if len(names) < len({found.producer_id for found in active}):
+        listed = admin.transactions(producer_ids=[producer.producer_id for producer in active])
+        names = {transaction.producer_id: transaction.transactional_id for transaction in listed}
+    if len(names) < len({producer.producer_id for producer in active}):
         status.miss(
             "transactions",
             f"a transaction that holds back topic {place[0]!r} has no name: no coordinator knows it, or this user "
             "lacks Describe on its transactional id",
         )
-    return tuple(_holder(admin, found, names.get(found.producer_id), status) for found in active)
+    return tuple(_holder(admin, producer, names.get(producer.producer_id), status) for producer in active)
 
 
 def _holder(admin: TransactionAdmin, active: ActiveProducer, name: str | None, status: Status) -> OpenTransaction:
