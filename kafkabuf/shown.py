@@ -53,16 +53,16 @@ def raw(scalar: pa.Scalar[Any]) -> bytes | None:
 
 def escaped(scalar: pa.Scalar[Any]) -> str | None:
     """A value of a column of text, with escapes for bytes that are not UTF-8."""
-    found = raw(scalar)
-    return None if found is None else found.decode(errors="backslashreplace")
+    value = raw(scalar)
+    return None if value is None else value.decode(errors="backslashreplace")
 
 
 def text(scalar: pa.Scalar[Any]) -> str:
     """A value of any column, for a message."""
     import json
 
-    found = plain(scalar)
-    return printable(found if isinstance(found, str) else json.dumps(found, ensure_ascii=False))
+    value = plain(scalar)
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def json_object(values: Mapping[str, pa.Scalar[Any]]) -> bytes:
@@ -73,8 +73,8 @@ def json_object(values: Mapping[str, pa.Scalar[Any]]) -> bytes:
     """
     import json
 
-    found = {name: plain(scalar) for name, scalar in values.items()}
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode("utf-8", _ESCAPE)
+    members = {name: plain(scalar) for name, scalar in values.items()}
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode("utf-8", _ESCAPE)
 
 
 def plain(scalar: pa.Scalar[Any]) -> Any:
