@@ -141,7 +141,7 @@ sanitize-core: build  ## Run the share of `make sanitize` that CI runs: the fuzz
 test-portable: build  ## Build without what only Linux has, as for macOS, and run the tests of the network (ARGS go to pytest)
 	@$(BIN)/python -m tools.portable $(ARGS)
 
-lint: build  ## Check style, types, Cython's lint and hints, the workflows, the direction of imports, what each .pxd lists, and the map of folders
+lint: build  ## Check style, types, Cython's lint and hints, the workflows, imports, names, what each .pxd lists, and the map of folders
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
@@ -151,6 +151,7 @@ lint: build  ## Check style, types, Cython's lint and hints, the workflows, the 
 	@$(BIN)/python -m tools.check_cython
 	@$(BIN)/python -m tools.check_contracts
 	@$(BIN)/python -m tools.file_map --check
+	@$(BIN)/python -m tools.check_names
 
 format: build  ## Let ruff put the Python files in order
 	@$(BIN)/ruff check --fix
