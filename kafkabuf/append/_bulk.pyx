@@ -240,7 +240,7 @@ cdef class Walker:
             self.give_back(segment)
             # Another thread may have opened a batch behind this one, which `give_back` has then closed.
             if segment.queue.open is segment.batch and not self.accumulator.grown(segment.batch, &self.record):
-                segment.queue.seal()
+                segment.queue.close_open_batch()
         finally:
             leave_lock(&self.accumulator.pool.guard)
         return 0

@@ -196,7 +196,7 @@ cdef class ProducerCore:
         if self.disowned or topic.slow_nodes is not self.accumulator.slow_nodes:
             raise ClosedError(FORKED)  # code that this call ran has forked, and perhaps opened the child's producer
         if sticky and (batch is None or not self.accumulator.grown(batch, r)):
-            queue.seal()
+            queue.close_open_batch()
             topic.leave(queue, size_upper_bound(self.accumulator.magic, r))
             queue = topic.sticky
         batch = self.accumulator.open_batch(queue, r, self.max_block - waited)

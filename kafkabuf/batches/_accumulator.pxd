@@ -57,7 +57,7 @@ cdef class PartitionQueue:
     cdef readonly bint unresolved       # numbers were lost: no new batch goes until it is known whether the broker has
     #                                     taken them
 
-    cdef int seal(self) except -1
+    cdef int close_open_batch(self) except -1
     cdef int count_filled(self, Batch batch) except -1      # the batch takes no further record
     cpdef int follow(self, int leader, int leader_epoch=*) except -1
     cdef int begin_again(self) except -1

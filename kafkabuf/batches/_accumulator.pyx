@@ -61,7 +61,7 @@ cdef class PartitionQueue:
             batch.leader_epoch = -1
         return 0
 
-    cdef int seal(self) except -1:
+    cdef int close_open_batch(self) except -1:
         """Close the open batch: it takes no further record."""
         if self.open is not None:
             self.count_filled(self.open)
@@ -296,7 +296,7 @@ cdef class AccumulatorCore:
             extent = self.grown(queue.open, r)
             if extent != 0:
                 return extent
-            queue.seal()
+            queue.close_open_batch()
         if needed <= self.pool.slab_size < 2 * queue.filled_last:
             return 1
         return self.pool.extent_for(needed)
@@ -357,14 +357,14 @@ cdef class AccumulatorCore:
         finally:
             leave_lock(&self.pool.guard)
 
-    def seal_all(self):
+    def close_open_batches(self):
         """Close all open batches."""
         cdef PartitionQueue queue
         self.require_pool()
         enter_lock(&self.pool.guard)
         try:
             for queue in PyDict_Keys(self.active):
-                queue.seal()
+                queue.close_open_batch()
         finally:
             leave_lock(&self.pool.guard)
 
@@ -421,7 +421,7 @@ cdef class AccumulatorCore:
 
     cdef int enlist(self, PartitionQueue queue, Batch batch) except -1:
         """Put a new batch into all lists, or into no list if the memory for an entry is missing."""
-        queue.seal()
+        queue.close_open_batch()
         self.incomplete[batch] = None
         try:
             self.active[queue] = None
@@ -503,7 +503,7 @@ cdef class AccumulatorCore:
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1:
         """Take a batch out of any place of its queue."""
         if batch is queue.open:
-            queue.seal()
+            queue.close_open_batch()
         if batch in queue.batches:
             queue.batches.remove(batch)
             if not queue.batches:

@@ -289,7 +289,7 @@ cdef class DrainCore(AccumulatorCore):
     cdef Batch take(self, PartitionQueue queue):
         cdef Batch batch = queue.batches.popleft()
         if batch is queue.open:
-            queue.seal()
+            queue.close_open_batch()
         del self.active[queue]
         if queue.batches:
             self.active[queue] = None

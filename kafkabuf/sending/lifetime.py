@@ -217,7 +217,7 @@ def _after_fork_in_child() -> None:
     for running in list(_running):
         running.accumulator.pool.disown()
         running.accumulator.close()
-        running.accumulator.seal_all()  # a serializer may have forked: no batch here may take its record
+        running.accumulator.close_open_batches()  # a serializer may have forked: no batch here may take its record
         producer = running.producer() if running.producer is not None else None
         if producer is not None:
             _orphans.add(producer)

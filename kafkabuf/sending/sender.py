@@ -178,7 +178,7 @@ class Sender(SenderCore):
         Records that are sent after this call go into other batches.
         """
         accumulator = self._accumulator
-        accumulator.seal_all()
+        accumulator.close_open_batches()
         self._purges.append(
             (accumulator.incomplete_batches() if in_flight else accumulator.waiting_batches(), in_flight)
         )

@@ -285,7 +285,8 @@ class TransactionManager:
             request.result.end(offsets_aborted())
 
     def _end(self, result: Result, *, committed: bool) -> None:
-        self._accumulator.seal_all()  # a record that another thread sends from now on is too late for this transaction
+        # A record that another thread sends from now on is too late for this transaction.
+        self._accumulator.close_open_batches()
         self._accumulator.flushes.add(self)
         self.queue.push(EndTxn(self, result, committed=committed))
 
