@@ -20,7 +20,7 @@ cdef class TlsConnection(Connection):
     cdef object outgoing            # ssl.MemoryBIO: ciphertext for the socket
     cdef object shipped             # deque of unwritten ciphertext Frames; each owns the Frames that end in it
     cdef readonly Py_ssize_t unsent  # bytes of all frames in `shipped`: an upper bound of what is not written
-    cdef bint sealing               # seal is under way: Python code that ssl calls must not start another seal
+    cdef bint encrypting            # encrypt_frames runs: Python code that ssl calls must not start it again
     cdef bint heard                 # the peer has sent application data
 
     cdef int shake_hands(self) except -1
@@ -28,7 +28,7 @@ cdef class TlsConnection(Connection):
     cdef int end_with(self, object failure) except -1
     cdef int take_bytes(self) except -1
     cdef int decrypt(self) except -1
-    cdef int seal(self) except -1
+    cdef int encrypt_frames(self) except -1
     cdef Py_ssize_t encrypt(self, const iovec* vector, size_t count) except -1
     cdef int write(self, const void* data, Py_ssize_t size) except -1
     cdef int ship(self, bint finished) except -1

@@ -61,9 +61,9 @@ cdef class TlsConnection(Connection):
 
     cpdef int send(self, Frame frame) except -1:
         Connection.send(self, frame)
-        frame.spans.sealed = True
+        frame.spans.ciphertext_waits = True
         try:
-            self.seal()
+            self.encrypt_frames()
         except (SSLError, MemoryError) as error:
             # The next poll reports this error: callers of send do not expect an error, and the frame is queued. After
             # a lack of memory TLS may have a part of the frame. A closed connection reports nothing.
@@ -80,7 +80,7 @@ cdef class TlsConnection(Connection):
                     self.shake_hands()
                 if self.wire.length:
                     self.take_bytes()
-                self.seal()
+                self.encrypt_frames()
         except Exception as error:  # an error raised here would end the Sender's turn and leave the connection open
             failure = error
         if failure is not None:
@@ -168,7 +168,7 @@ cdef class TlsConnection(Connection):
 
     # ---- to the peer -------------------------------------------------------------------------------------------------
 
-    cdef int seal(self) except -1:
+    cdef int encrypt_frames(self) except -1:
         """Encrypt the frames that may be started, until MOST_UNSENT bytes wait for the socket.
 
         No ciphertext has bytes of two frames. If it had the end of a request and the beginning of the next, the peer
@@ -177,9 +177,9 @@ cdef class TlsConnection(Connection):
         cdef Wire* clear = &self.clear
         cdef iovec vector[MOST_SPANS]
         cdef size_t count
-        if self.sealing:
+        if self.encrypting:
             return 0  # Python code that ssl called has sent a frame: the loop further up the stack encrypts it
-        self.sealing = True
+        self.encrypting = True
         _held = self.queue  # keeps the frames alive: Python code that ssl calls may close the connection
         try:
             while self.connected and self.poller is not None and self.unsent < MOST_UNSENT:
@@ -190,7 +190,7 @@ cdef class TlsConnection(Connection):
                 advance(clear, self.encrypt(vector, count))
                 self.ship(True)
         finally:
-            self.sealing = False
+            self.encrypting = False
         return 0
 
     cdef Py_ssize_t encrypt(self, const iovec* vector, size_t count) except -1:
@@ -257,7 +257,7 @@ cdef class TlsConnection(Connection):
                 break
             for owned in cipher.owners:
                 if type(owned) is Frame:
-                    (<Frame> owned).spans.sealed = False
+                    (<Frame> owned).spans.ciphertext_waits = False
             self.unsent -= cipher.nbytes
             self.shipped.popleft()
         return 0

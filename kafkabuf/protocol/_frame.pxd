@@ -31,7 +31,7 @@ cdef struct Spans:
     Py_ssize_t done         # items written in full; a partly written item starts at its first unwritten byte
     bint notify             # the request gets no response (acks=0): the poll call reports that its last byte is written
     ExpectedResponse response         # the expected response, unless `notify`
-    bint sealed             # the frame goes over TLS, and its last byte of ciphertext is not written yet
+    bint ciphertext_waits   # the frame goes over TLS, and its last byte of ciphertext is not written yet
     Spans* following        # the next frame of the same connection
 
 

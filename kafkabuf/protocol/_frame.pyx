@@ -92,7 +92,7 @@ cdef class Frame:
 
     @property
     def written(self):
-        return self.queued and self.spans.done == self.spans.count and not self.spans.sealed
+        return self.queued and self.spans.done == self.spans.count and not self.spans.ciphertext_waits
 
     def to_bytes(self):
         cdef Py_ssize_t i, at = 0
