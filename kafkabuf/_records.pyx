@@ -37,7 +37,7 @@ cdef void builder_init(
 cdef inline uint8_t* _put_message_head(
     uint8_t* p, int64_t offset, int64_t size, int8_t codec, int64_t timestamp
 ) noexcept nogil:
-    """Write the fields before the key of a message of `size` bytes; `_seal_message` writes the CRC."""
+    """Write the fields before the key of a message of `size` bytes; `_write_crc` writes the CRC."""
     p = put_i64(p, offset)
     p = put_i32(p, <int32_t>(size - 12))
     p += 4
@@ -46,7 +46,7 @@ cdef inline uint8_t* _put_message_head(
     return put_i64(p, timestamp)
 
 
-cdef inline void _seal_message(uint8_t* start, const uint8_t* end) noexcept nogil:
+cdef inline void _write_crc(uint8_t* start, const uint8_t* end) noexcept nogil:
     put_i32(start + MESSAGE_CRC, <int32_t>kb_crc32(0, start + MESSAGE_MAGIC, <size_t>(end - start) - MESSAGE_MAGIC))
 
 
@@ -59,7 +59,7 @@ cdef void append_message(RecordsBuilder* b, const Record* r) noexcept nogil:
     p = put_i32(p, <int32_t>r.value.size)
     if r.value.size > 0:
         p = put_bytes(p, r.value.data, <size_t>r.value.size)
-    _seal_message(start, p)
+    _write_crc(start, p)
     b.position = <size_t>(p - b.base)
 
 
@@ -71,7 +71,7 @@ cdef void wrap(RecordsBuilder* b, const uint8_t* data, size_t n, int8_t codec) n
         p = put_i32(p, <int32_t>n)
     p = put_bytes(p, data, n)
     if b.magic < 2:
-        _seal_message(b.base, p)
+        _write_crc(b.base, p)
     b.codec = codec
     b.position = <size_t>(p - b.base)
 
