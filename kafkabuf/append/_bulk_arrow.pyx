@@ -130,7 +130,7 @@ cdef class ArrowWalker(Walker):
         return END
 
     cdef Stop encode_row(self) noexcept nogil:
-        """Make the record's key and value with their formats. Their bytes lie in the encoders' scratch."""
+        """Make the record's key and value with their formats. Their bytes lie in the encoders' buffers."""
         cdef int64_t size
         if self.key_encoder is not None:
             size = self.key_encoder.encode(self.row)
@@ -300,7 +300,7 @@ cdef int point_at(Field* header, given) except -1:
     return 0
 
 
-cdef int append_array(object visitor, ArrowSchema* schema, ArrowArray* array) except -1:
+cdef int visit_array(object visitor, ArrowSchema* schema, ArrowArray* array) except -1:
     return (<ArrowWalker?>visitor).append_array(schema, array)
 
 
@@ -320,7 +320,7 @@ def append_arrow(ProducerCore producer not None, report, data, topic, formats=No
         walker.key_column = "key"
         if topic is not None:
             walker.use_topic(producer.topic_of(topic, &walker.waited))
-        visit_arrays(data, append_array, walker, "send_arrow")
+        visit_arrays(data, visit_array, walker, "send_arrow")
     except BaseException as error:  # KeyboardInterrupt, too: a wait may have raised it
         tell_error(error, report)
         raise

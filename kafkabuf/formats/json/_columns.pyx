@@ -395,7 +395,7 @@ cdef uint8_t* write_uuid(const Step* step, int64_t place, uint8_t* p) noexcept n
 # ---- objects and arrays ----------------------------------------------------------------------------------------------
 
 cdef inline uint8_t* enclose(Output* out, int64_t begin, uint8_t* p, char opening, char closing) noexcept nogil:
-    """Put brackets around the parts from offset `begin` of the scratch to `p`; the first part begins with a comma."""
+    """Put brackets around the parts from offset `begin` of the buffer to `p`; the first part begins with a comma."""
     if p == out.base + begin:
         p += 1
     out.base[begin] = <uint8_t>opening

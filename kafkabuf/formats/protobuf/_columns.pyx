@@ -120,7 +120,7 @@ cdef inline uint8_t* put_tag(const Step* step, uint8_t* p) noexcept nogil:
     return p + step.tag_size
 
 
-# Write the length of the bytes from `begin` + 1, an offset in the scratch, to `p`; the byte at `begin` is free for it.
+# Write the length of the bytes from `begin` + 1, an offset in the buffer, to `p`; the byte at `begin` is free for it.
 cdef inline uint8_t* put_length(Output* out, int64_t begin, uint8_t* p) noexcept nogil:
     cdef uint8_t* start = out.base + begin
     cdef int64_t size = p - start - 1

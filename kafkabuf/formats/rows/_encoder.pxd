@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""The base of all formats' encoders: it holds a program, binds it to chunks of Arrow data, and owns the scratch.
+"""The base of all formats' encoders: it holds a program, binds it to chunks of Arrow data, and owns the output buffer.
 
-A walker asks for one row after the other: `encode` leaves the row's bytes in the scratch, where they stay until the
-next call. The scratch is a plain allocation outside `buffer.memory`. It grows to at most `limit` bytes and the
+A walker asks for one row after the other: `encode` leaves the row's bytes in the buffer, where they stay until the
+next call. The buffer is a plain allocation outside `buffer.memory`. It grows to at most `limit` bytes and the
 program's slack, and is freed with the encoder. The walker encodes a row again when the row has met a full batch.
 
-A format does not write into the open batch. The copy from the scratch is 1 % of the instructions of send_arrow() for a
+A format does not write into the open batch. The copy from the buffer is 1 % of the instructions of send_arrow() for a
 flight of 19 columns as Avro (1,983, of which the writer takes 1,383), and 0.7 % for JSON. Bytes in place would spare a
 part of it: a record begins with its length and its value with another, which are known when the value is written, and
 the key's bytes choose the partition. `python -m bench formats-send` compares the whole way with bytes made before.
@@ -58,7 +58,7 @@ cdef uint8_t* grow(Output* out, uint8_t* p, int64_t size) noexcept nogil
 cdef uint8_t* fail(Output* out, int failure, const Step* step, int64_t place) noexcept nogil
 
 
-# Room for `size` bytes at `p` and the slack behind them; NULL with out.failure set. The scratch may move.
+# Room for `size` bytes at `p` and the slack behind them; NULL with out.failure set. The buffer may move.
 cdef inline uint8_t* reserve(Output* out, uint8_t* p, int64_t size) noexcept nogil:
     if size <= <int64_t>(out.end - p) - out.slack:
         return p

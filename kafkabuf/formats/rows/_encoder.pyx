@@ -164,7 +164,7 @@ cdef object value_at(const Step* step, int64_t place):
     return repr(read_integer(step, place))
 
 
-# ---- the scratch -----------------------------------------------------------------------------------------------------
+# ---- the output buffer -----------------------------------------------------------------------------------------------
 
 cdef uint8_t* grow(Output* out, uint8_t* p, int64_t size) noexcept nogil:
     cdef int64_t used = p - out.base, wanted

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The base of the writers of Python objects: the parts of a schema, a scratch for each call, and errors.
+"""The base of the writers of Python objects: the parts of a schema, a Writer for each call, and errors.
 
 The layers above it inherit: leaves (_object_leaves.pxd), then Avro's unions, and its records, arrays and maps
 (avro/_objects.pxd), or all of Protobuf (protobuf/_objects.pxd).
@@ -110,7 +110,7 @@ cdef class ObjectWriter:
     cdef str format         # for errors: "Avro" or "Protobuf"
     cdef str null_advice    # for errors: what else than a value may take the place of None
     cdef bint refuses_extra
-    cdef Writer* idle       # a scratch that no call uses
+    cdef Writer* idle       # a Writer that no call uses
     cdef dict kinds         # class -> its kind
     cdef dict checked       # (part, class) -> whether the class has no field but the record's
 

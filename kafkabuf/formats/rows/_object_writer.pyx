@@ -30,7 +30,7 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
-    /* Two threads never get the same scratch, with or without the GIL. */
+    /* Two threads never get the same Writer, with or without the GIL. */
     static inline void *kb_exchange(void **place, void *value) {
         return __atomic_exchange_n(place, value, __ATOMIC_ACQ_REL);
     }
@@ -47,7 +47,7 @@ cdef bint is_missing(object value) except -1:
 cdef enum:
     CACHED_CLASSES = 256
     FIRST_ROOM = 512
-    # A larger scratch is not kept after its call.
+    # A larger Writer is not kept after its call.
     KEPT_ROOM = 1 << 16
     ATTEMPTS = 1000
     SHOWN = 60
@@ -70,7 +70,7 @@ cdef dict KINDS = {
 # No clear: the garbage collector must not take the parts from an encoder that a finalizer may still call.
 @cython.no_gc_clear
 cdef class ObjectWriter:
-    """What all values need: the parts, a scratch for each call, and errors."""
+    """What all values need: the parts, a Writer for each call, and errors."""
 
     def __cinit__(self, str format not None, tuple sources not None, bint refuses_extra, str name not None):
         cdef int64_t i, links = 0
@@ -126,10 +126,10 @@ cdef class ObjectWriter:
     cdef int write(self, Writer* w, const Part* part, object value) except -1:
         raise NotImplementedError
 
-    # ---- the scratch -------------------------------------------------------------------------------------------------
+    # ---- the Writer of a call ----------------------------------------------------------------------------------------
 
     cdef Writer* take(self) except NULL:
-        """A scratch for one call. An object that is read may encode another object: that call takes another scratch."""
+        """A Writer for one call. An object that is read may encode another object: that call takes another Writer."""
         cdef Writer* w = <Writer*>kb_exchange(<void**>&self.idle, NULL)
         if w == NULL:
             w = <Writer*>malloc(sizeof(Writer))

@@ -133,7 +133,7 @@ cdef enum Failure:
 
 
 cdef struct Output:
-    # The scratch that a row is written to. Before each step of known size at least `slack` bytes are free: enough for
+    # The buffer that a row is written to. Before each step of known size at least `slack` bytes are free: enough for
     # every such step of the program once. A step of any other size, and each item of a list, reserves its bytes first.
     uint8_t* base
     uint8_t* end

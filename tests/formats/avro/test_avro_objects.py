@@ -295,7 +295,7 @@ def test_prefix_comes_before_the_value_and_none_stays_none() -> None:
     assert Avro(["null", "long"]).encode_object(None) is None
 
 
-def test_long_value_outgrows_the_scratch() -> None:
+def test_long_value_outgrows_the_first_buffer() -> None:
     schema = {"type": "array", "items": ["null", "string"]}
     value = ["x" * n for n in range(2000)] + [None] * 2000
     for _ in range(3):
