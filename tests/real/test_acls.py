@@ -39,7 +39,7 @@ from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import KafkaError
 from kafkabuf.spark.options.options import SinkOptions
 from kafkabuf.spark.sink import ArrowSink
-from kafkabuf.spark.worker import scratch, workers
+from kafkabuf.spark.worker import notes, workers
 from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
 from kafkabuf.transactions.groups import OffsetAndMetadata
@@ -216,7 +216,7 @@ class Users:
         self.kafka = kafka
         self._monkeypatch = monkeypatch
         # No worker of an earlier call has left a note.
-        monkeypatch.setattr(scratch, "folder_of", lambda pid: None)
+        monkeypatch.setattr(notes, "folder_of", lambda pid: None)
 
     @contextmanager
     def without_traces(self) -> Iterator[None]:

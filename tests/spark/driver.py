@@ -132,11 +132,11 @@ def _run_and_replay(job: Job) -> None:
     job.run()
 
 
-def _ship(spark: SparkSession, environment: Path, scratch: Path) -> None:
+def _ship(spark: SparkSession, environment: Path, folder: Path) -> None:
     """Send the packages of a folder to the Connect server, as docs/spark.md says."""
     for package in environment.iterdir():
         if package.is_dir():
-            archive = shutil.make_archive(str(scratch / package.name), "gztar", package)
+            archive = shutil.make_archive(str(folder / package.name), "gztar", package)
             spark.addArtifacts(f"{archive}#{package.name}", archive=True)
         elif package.suffix == ".py":
             spark.addArtifacts(str(package), pyfile=True)

@@ -15,7 +15,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.spark.options.options import SinkOptions
 from kafkabuf.spark.reports.report import TaskReport
 from kafkabuf.spark.sink import ArrowSink
-from kafkabuf.spark.worker import scratch, workers
+from kafkabuf.spark.worker import notes, workers
 from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import StreamWriter
 from tests.spark.job import PARTITIONS, committed
@@ -74,18 +74,18 @@ class Query:
         """Start again from the checkpoint. The notes of the workers are gone with their JVM, or are those of `jvm`."""
         self.run_id = f"run-{int(self.run_id.removeprefix('run-')) + 1}"
         if new_jvm:
-            self._scratch = jvm or Path(tempfile.mkdtemp(dir=self._folder))
-            self._monkeypatch.setattr(scratch, "folder_of", lambda pid: self._scratch)
+            self._notes = jvm or Path(tempfile.mkdtemp(dir=self._folder))
+            self._monkeypatch.setattr(notes, "folder_of", lambda pid: self._notes)
             workers.close_all()
 
     @property
     def jvm(self) -> Path:
         """The JVM, by the folder of its notes."""
-        return self._scratch
+        return self._notes
 
     def notes(self) -> list[Path]:
         """The notes that the workers have left for each other."""
-        return list(self._scratch.iterdir())
+        return list(self._notes.iterdir())
 
     def writer(self) -> StreamWriter:
         """A new writer, which has not begun."""

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from kafkabuf import KafkaProducer
 from kafkabuf.spark.guarantees import preflight
 from kafkabuf.spark.source import KafkabufDataSource
-from kafkabuf.spark.worker import scratch, workers
+from kafkabuf.spark.worker import notes, workers
 from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 
 PATIENCE = 60.0  # seconds
@@ -343,7 +343,7 @@ def simulation() -> Iterator[None]:
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(TaskAttempt, "current", _attempt_here),
         mock.patch.object(workers, "os", SimpleNamespace(getpid=_pid_here)),
-        mock.patch.object(scratch, "folder_of", _folder_here),
+        mock.patch.object(notes, "folder_of", _folder_here),
     ):
         _root.append(Path(folder))
         try:

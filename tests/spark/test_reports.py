@@ -19,7 +19,7 @@ from kafkabuf.spark.options.options import LogReport
 from kafkabuf.spark.prometheus import ReportCollector
 from kafkabuf.spark.reports import kept_report
 from kafkabuf.spark.reports.listener import KEPT_ENDED_QUERIES
-from kafkabuf.spark.worker import scratch
+from kafkabuf.spark.worker import notes
 from kafkabuf.spark.worker.place import MicroBatch
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This process stands for the driver's JVM, and for the user's process too. The folder of its reports."""
     monkeypatch.setattr(kept_report, "_of_application", lambda jvm: tmp_path / "reports")
     monkeypatch.setattr(kept_report, "_of_session", lambda: tmp_path / "reports")
-    monkeypatch.setattr(scratch, "jvm_above", lambda pid: pid)
+    monkeypatch.setattr(notes, "jvm_above", lambda pid: pid)
     return tmp_path / "reports"
 
 

@@ -51,7 +51,7 @@ from kafkabuf.spark.reports.marker import (
 )
 from kafkabuf.spark.reports.report import TaskReport
 from kafkabuf.spark.rows.task import Task, count_rows
-from kafkabuf.spark.worker import scratch, workers
+from kafkabuf.spark.worker import notes, workers
 from kafkabuf.spark.worker.limits import TopicLimits
 from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 
@@ -151,7 +151,7 @@ class ExactlyOnce(Delivery[Begun]):
         return Begun(self._before(), preflight.read_limits(self.options))
 
     def _before(self) -> Committed | Found:
-        note = scratch.take(self._committed_note)
+        note = notes.take(self._committed_note)
         if note is not None:
             micro_batch = MicroBatch(int(note["number"]), str(note["query"]), str(note["run"]))
             return Committed(micro_batch, int(note["partitions"]))
@@ -273,7 +273,7 @@ class ExactlyOnce(Delivery[Begun]):
             with workers.lent_transactional(self.options.producer, close_seconds=0.0) as producer:
                 join(producer, transaction)
                 producer.commit_transaction()
-        scratch.put(
+        notes.put(
             self._committed_note,
             {
                 "query": micro_batch.query_id,

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 from kafkabuf.sharing import Pause
 from kafkabuf.spark.reports.marker import Marker
-from kafkabuf.spark.worker import scratch
+from kafkabuf.spark.worker import notes
 from kafkabuf.spark.worker.place import MicroBatch
 
 
@@ -31,12 +31,12 @@ class Handover:
 
 def put(handover: Handover, cluster: str) -> None:
     """Leave the note for the next task of the Spark partition. `cluster` tells the cluster from any other."""
-    scratch.put(f"{handover.pause.transactional_id}:{cluster}", asdict(handover))
+    notes.put(f"{handover.pause.transactional_id}:{cluster}", asdict(handover))
 
 
 def take(transactional_id: str, cluster: str) -> Handover | None:
     """The note of the Spark partition's last task on this host, None if there is none."""
-    note = scratch.take(f"{transactional_id}:{cluster}")
+    note = notes.take(f"{transactional_id}:{cluster}")
     if note is None:
         return None
     try:

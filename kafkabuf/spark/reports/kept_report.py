@@ -1,7 +1,7 @@
 """The reports of a Spark application: the Python workers that commit write files, the user's process reads them.
 
 Spark commits in Python workers on the driver's host, which are children of the driver's JVM. The user's process is the
-parent or a client of the same JVM. Both find the files in the JVM's folder (scratch.py):
+parent or a client of the same JVM. Both find the files in the JVM's folder (notes.py):
 
     reports/query-QUERY/BATCH.TIME.json    a micro-batch
     reports/write-WRITE/-1.TIME.json       a df.write, with its writeId
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from kafkabuf.append.offset_range import OffsetRange
 from kafkabuf.spark.reports.report import WriteReport
-from kafkabuf.spark.worker import scratch
+from kafkabuf.spark.worker import notes
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -40,7 +40,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 def keep(report: WriteReport) -> None:
     """Write a file, in the worker that commits. Without a JVM above this process nobody could read the file."""
-    jvm = scratch.jvm_above(os.getpid())
+    jvm = notes.jvm_above(os.getpid())
     application = None if jvm is None else _of_application(jvm)
     if application is None:
         return
@@ -95,7 +95,7 @@ def is_dropped(query_id: str, batch: int) -> bool:
 
 def _of_application(jvm: int) -> Path | None:
     """The folder of an application's reports; None where it cannot be made."""
-    folder = scratch.folder_of(jvm)
+    folder = notes.folder_of(jvm)
     return None if folder is None else folder / "reports"
 
 

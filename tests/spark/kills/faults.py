@@ -21,8 +21,8 @@ from kafkabuf.producer import KafkaProducer
 from kafkabuf.spark.guarantees.atomic import Atomic
 from kafkabuf.spark.guarantees.exactly_once import ExactlyOnce
 from kafkabuf.spark.rows.task import Task
+from kafkabuf.spark.worker.notes import jvm_above
 from kafkabuf.spark.worker.place import TaskAttempt
-from kafkabuf.spark.worker.scratch import jvm_above
 from tests.spark.kills.job import AT_RANDOM, Folder, Kill, Victim
 
 # Seconds: a coordinator answers EndTxn in about this time. The process dies at a random moment within it.
