@@ -130,7 +130,9 @@ class OpenBatch:
         return kept
 
     def without_records(self) -> Data:
-        return _seal(self._data, self._attributes & ~(CODEC_MASK | DELETE_HORIZON), NO_TIMESTAMP, None, 0, b"")
+        return _with_new_header(
+            self._data, self._attributes & ~(CODEC_MASK | DELETE_HORIZON), NO_TIMESTAMP, None, 0, b""
+        )
 
     def only(self, kept: Kept, keep: Callable[[KeyedRecord], bool], new_horizon: int | None) -> Work[Data]:
         """The batch with only the records `kept`, those for which `keep` holds, in steps. With `new_horizon` it gets a
@@ -152,7 +154,7 @@ class OpenBatch:
         attributes = self._attributes if new_horizon is None else self._attributes | DELETE_HORIZON
         newest = None if attributes & LOG_APPEND_TIME else self._first_timestamp + kept.newest_delta
         packed = yield from compress_in_steps(attributes & CODEC_MASK, body)
-        return _seal(self._data, attributes, self._first_timestamp - shift, newest, kept.count, packed)
+        return _with_new_header(self._data, attributes, self._first_timestamp - shift, newest, kept.count, packed)
 
     def _moved(self, record: KeyedRecord, shift: int) -> bytes:
         """The record with a timestamp delta that is `shift` greater."""
@@ -198,7 +200,9 @@ def unpacked(data: Data, most: int) -> Work[Data]:
     return body
 
 
-def _seal(data: Data, attributes: int, first: int, newest: int | None, count: int, body: bytes | bytearray) -> bytes:
+def _with_new_header(
+    data: Data, attributes: int, first: int, newest: int | None, count: int, body: bytes | bytearray
+) -> bytes:
     """A batch with the header of `data` and these fields. `newest` None leaves the greatest timestamp as it is."""
     fields = list(HEADER.unpack_from(data))
     fields[1], fields[5], fields[7], fields[-1] = HEADER_SIZE - OVERHEAD + len(body), attributes, first, count

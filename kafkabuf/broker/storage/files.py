@@ -196,7 +196,7 @@ class FileSegments:
 
     def roll(self, producers: ProducerStates) -> None:
         last = self._segments[-1]
-        last.seal()
+        last.become_inactive()
         self._take_snapshot(producers)
         self._segments.append(self._new(self.end_offset))
         self._age = Age()
@@ -475,7 +475,7 @@ class FileSegments:
         """Flushes everything, then closes the files."""
         try:
             if self.recovery_point < self.end_offset:
-                self._segments[-1].seal()
+                self._segments[-1].become_inactive()
                 self._take_snapshot(producers)
                 self.flush()
         finally:

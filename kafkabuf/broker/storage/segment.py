@@ -1,7 +1,7 @@
 """A segment: a file of batches named for its first offset, with its indexes, all in Kafka's format (LogSegment).
 
 `append` writes a batch at once, into the system's cache. The batch survives the death of this process, and after
-`flush` that of the machine. `seal` writes the indexes.
+`flush` that of the machine. `become_inactive` writes the indexes.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Segment:
         self.offsets.keep_keys(recovery_point - 1 - self.base_offset if loaded else -1)
         self._recover()
         if following is not None:
-            self.seal()
+            self.become_inactive()
 
     def _set_newest(self) -> None:
         if len(self.times):
@@ -241,7 +241,7 @@ class Segment:
                 return self._stored(position, head), following
         return None, following
 
-    # ---- truncating, sealing
+    # ---- truncating, becoming inactive
 
     def truncate_to(self, offset: int) -> None:
         """Drops every batch with an offset of `offset` or more."""
@@ -255,15 +255,15 @@ class Segment:
         self._newest_offset = self.base_offset
         self._recover()
 
-    def seal(self) -> None:
-        """Completes the indexes and writes them to their files."""
+    def become_inactive(self) -> None:
+        """Completes the indexes and writes them to their files: the segment takes no more batches."""
         self._index_newest()
         self.offsets.save()
         self.times.save()
 
     def flush(self, indexes: bool) -> None:
         """Flushes the file. Opening the last segment needs no flushed indexes: it reads on where they end. Any thread
-        may call this for a sealed segment."""
+        may call this for an inactive segment."""
         for path in (self.path, self.offsets.path, self.times.path) if indexes else (self.path,):
             sync_path(path)
 

@@ -59,7 +59,7 @@ class CleanedSegment:
     def written(self) -> Future[None] | None:
         """Flushes the batches, in the thread of the flusher."""
         assert self._segment is not None
-        self._segment.seal()
+        self._segment.become_inactive()
         if self._flusher is not None:
             return self._flusher.submit(self._segment.flush, indexes=True)
         self._segment.flush(indexes=True)

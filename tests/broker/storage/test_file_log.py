@@ -111,12 +111,12 @@ def test_files_of_kafka_are_read(tmp_path: Path, kafka_4: RealKafka) -> None:
     assert log.leader_epochs.entries == [(0, 0)]
 
 
-def test_clean_restart_reads_no_sealed_segment_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_clean_restart_reads_no_inactive_segment_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = on_disk(tmp_path, SMALL)
     fill(log)
     before = contents(log)
     log.close()
-    # Opening would notice this damage if it read sealed segments again.
+    # Opening would notice this damage if it read inactive segments again.
     first = min(tmp_path.glob("*.log"))
     whole = first.read_bytes()
     first.write_bytes(whole[:100] + b"?" + whole[101:])
@@ -289,7 +289,7 @@ def _do(log: PartitionLog, operation: str, number: int, epoch: int, sequences: d
         log.truncate_to(max(log.end_offset - number, 0))
 
 
-def test_retention_drops_sealed_segments_when_they_expire(tmp_path: Path) -> None:
+def test_retention_drops_inactive_segments_when_they_expire(tmp_path: Path) -> None:
     clock = ManualClock(wall_ms=NOW)
     one = len(batch([b"x" * 900]))
     config = LogConfig(retention_bytes=5 * one, retention_ms=1000, segment_bytes=2 * one)
@@ -464,7 +464,7 @@ def test_segments_are_named_for_their_first_offsets(tmp_path: Path) -> None:
     assert names == [0, 1, 3]
 
 
-def test_sealed_segment_is_trusted_once_it_is_flushed(tmp_path: Path) -> None:
+def test_inactive_segment_is_trusted_once_it_is_flushed(tmp_path: Path) -> None:
     tasks: list[Callable[[], None]] = []
 
     class Flusher(Executor):
