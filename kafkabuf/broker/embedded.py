@@ -60,9 +60,9 @@ class EmbeddedCluster(
     in that folder, in Kafka's format, and the next cluster with this folder goes on with them. Nodes are numbered from
     1. Any thread may call the methods: the cluster's thread runs them, and the caller waits for the result.
 
-    Every copy of a partition has a log of its own. Followers fetch, acks=all waits for the ISR, and the controller
+    Every replica of a partition has a log of its own. Followers fetch, acks=all waits for the ISR, and the controller
     elects another leader from the ISR when a leader dies. A topic that is created without a replication factor has
-    `replication_factor` copies of each partition. The default is 3, or the number of nodes if that is less (Kafka's
+    `replication_factor` replicas of each partition. The default is 3, or the number of nodes if that is less (Kafka's
     default.replication.factor is 1, with which no topic outlives a node).
     `min_insync_replicas`, `replica_lag_time_max_ms`, `broker_session_timeout_ms`, `log_cleaner_backoff_ms` are Kafka's
     settings.

@@ -1,4 +1,4 @@
-"""Methods of `EmbeddedCluster` for nodes and their copies of partitions. Any thread may call them."""
+"""Methods of `EmbeddedCluster` for nodes and their replicas of partitions. Any thread may call them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ class NodeControls(Caller):
     """A method that gets a node's id raises ConfigError if the cluster has no such node."""
 
     def in_sync(self, topic: str, partition: int) -> tuple[int, ...]:
-        """The nodes whose copies are in sync (the ISR)."""
+        """The nodes whose replicas are in sync (the ISR)."""
         return self._ask(topic, partition, lambda p: p.isr)
 
     def high_watermark(self, topic: str, partition: int) -> int:
-        """Consumers may read the records before this offset: all copies in sync have them."""
+        """Consumers may read the records before this offset: all replicas in sync have them."""
         return self._ask(topic, partition, lambda p: p.log.high_watermark)
 
     def replica_end_offsets(self, topic: str, partition: int) -> dict[int, int]:
-        """{node id: the end offset of the log of its copy}"""
+        """{node id: the end offset of the log of its replica}"""
         return self._ask(
-            topic, partition, lambda p: {node_id: copy.log.end_offset for node_id, copy in p.copies.items()}
+            topic, partition, lambda p: {node_id: replica.log.end_offset for node_id, replica in p.replicas.items()}
         )
 
     # ---- faults on purpose
@@ -75,11 +75,11 @@ class NodeControls(Caller):
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Makes a node the leader. The leader epoch rises, and the old leader answers its parked requests.
 
-        Raises ConfigError unless the node is alive and has a copy that is in sync.
+        Raises ConfigError unless the node is alive and has a replica that is in sync.
         """
         if not self._call(lambda c: c.controller.move(c.catalogue.topic(topic).partition(partition), node_id)):
             raise ConfigError(
-                f"node {node_id} cannot lead {topic}-{partition}: the node is dead, or has no copy that is in sync"
+                f"node {node_id} cannot lead {topic}-{partition}: the node is dead, or has no replica that is in sync"
             )
 
     def elect_preferred(self, topic: str, partition: int) -> bool:

@@ -19,7 +19,7 @@ _AT_ONCE = 1000
 class TopicNumbers:
     """Sums over the partitions of a topic. `end_offsets` grows with each record, `records` are the offsets that are
     left, and `nbytes` are the bytes of their batches. `leaderless` counts the partitions without a leader, `lagging`
-    those with a copy that is not in sync."""
+    those with a replica that is not in sync."""
 
     name: str
     partitions: int
@@ -83,7 +83,7 @@ def _topic_numbers(topic: Topic) -> TopicNumbers:
         sum(log.end_offset - log.log_start_offset for log in logs),
         sum(log.size for log in logs),
         sum(partition.leader < 0 for partition in topic.partitions),
-        sum(len(partition.isr) < len(partition.replicas) for partition in topic.partitions),
+        sum(len(partition.isr) < len(partition.replica_nodes) for partition in topic.partitions),
     )
 
 

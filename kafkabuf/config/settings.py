@@ -77,7 +77,7 @@ class ProducerSettings(SecuritySettings):
     acks: int = special(
         values.acks,
         -1,
-        "Which copies must have a batch before it is acknowledged: all in sync (all, -1), the leader's (1), none (0).",
+        "Which replicas must have a batch before it is acknowledged: all in sync (all, -1), the leader (1), none (0).",
         "string",
         "all, -1, 0, 1",
     )

@@ -214,7 +214,7 @@ def test_busiest_topics_come_first_and_the_tables_fit() -> None:
 
 def test_colour_is_left_out_on_request() -> None:
     overview = Overview([topic("t", lagging=1)], [], {}, 1.0)
-    assert any("\x1b[31m1 with a copy not in sync" in line for line in drawn(overview, 10))
+    assert any("\x1b[31m1 with a replica not in sync" in line for line in drawn(overview, 10))
     assert not any("\x1b[31m" in line for line in drawn(overview, 10, NO_COLOR="1"))
 
 

@@ -131,15 +131,15 @@ def test_records_above_the_high_watermark_are_not_shown() -> None:
         cluster.create_topic("t")
         follower = 3 - cluster.leader("t", 0)[0]
         with producer(cluster, acks=1, enable_idempotence=False) as client:
-            client.send("t", b"in both copies").result(10)
-            assert cluster.wait_for_messages("t", 1) == [b"in both copies"]
+            client.send("t", b"in both replicas").result(10)
+            assert cluster.wait_for_messages("t", 1) == [b"in both replicas"]
             cluster.pause_node(follower)
-            client.send("t", b"in one copy").result(10)
+            client.send("t", b"in one replica").result(10)
             assert cluster.end_offset("t", 0) == 2
-            assert cluster.messages("t") == [b"in both copies"]
-            assert cluster.messages("t", isolation_level="read_uncommitted") == [b"in both copies"]
+            assert cluster.messages("t") == [b"in both replicas"]
+            assert cluster.messages("t", isolation_level="read_uncommitted") == [b"in both replicas"]
             cluster.resume_node(follower)
-            assert cluster.wait_for_messages("t", 2).values[1] == b"in one copy"
+            assert cluster.wait_for_messages("t", 2).values[1] == b"in one replica"
 
 
 def test_deleted_records_are_not_shown(cluster: EmbeddedCluster) -> None:

@@ -1,4 +1,4 @@
-"""Nodes of EmbeddedCluster as clients see them: metadata of copies and leaders; paused, isolated and killed nodes."""
+"""Nodes of EmbeddedCluster as clients see them: metadata of replicas and leaders; paused, isolated and killed nodes."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def test_isolated_node_keeps_the_metadata_it_had(cluster: EmbeddedCluster, clock
 
 def test_topic_has_as_many_copies_as_were_asked_for(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("alone", replication_factor=1)
-    for name, copies in (("t", 3), ("alone", 1)):
-        assert len(cluster.replica_end_offsets(name, 0)) == copies
+    for name, replicas in (("t", 3), ("alone", 1)):
+        assert len(cluster.replica_end_offsets(name, 0)) == replicas
     metadata(cluster, 1, "by-itself")
     assert len(cluster.replica_end_offsets("by-itself", 0)) == 3
     with EmbeddedCluster(brokers=2, replication_factor=1) as modest:

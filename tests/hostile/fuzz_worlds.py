@@ -1,7 +1,7 @@
 """The clusters that the fuzzer of requests sends to, and what must hold for their folders.
 
 memory   a node that verifies records
-three    three nodes, with three copies of each partition, and ACLs: every client is a super user
+three    three nodes, with three replicas of each partition, and ACLs: every client is a super user
 folder   a node with a data_dir. Each topic has its folders, nothing else has, and the next cluster goes on with the
          same topics and records, also after links were planted in the folder
 sasl     a node whose clients authenticate
@@ -148,8 +148,8 @@ class World:
             return
         for topic in catalogue.topics.values():
             for partition in topic.partitions:
-                if set(partition.copies) != set(partition.replicas) or partition.state.leader < 0:
-                    raise FuzzError("half made", f"topic {topic.name} lacks copies or the leader of a partition")
+                if set(partition.replicas) != set(partition.replica_nodes) or partition.state.leader < 0:
+                    raise FuzzError("half made", f"topic {topic.name} lacks replicas or the leader of a partition")
         if self.root is not None:
             self._check_folders()
 
@@ -225,8 +225,8 @@ class World:
             if topic.name in INTERNAL_TOPICS:
                 continue  # a restart writes them anew
             for partition in topic.partitions:
-                for copy in partition.copies.values():
-                    log, digest = copy.log, hashlib.sha256()
+                for replica in partition.replicas.values():
+                    log, digest = replica.log, hashlib.sha256()
                     for batch in log.batches():
                         digest.update(batch.data)
                     found[topic.name, partition.index] = log.log_start_offset, log.end_offset, digest.hexdigest()

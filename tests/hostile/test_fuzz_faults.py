@@ -216,8 +216,8 @@ def test_wrong_answer_to_a_request_of_known_worth_is_noticed(target: Target) -> 
 
 def test_half_made_topic_is_noticed(target: Target) -> None:
     target.serve(create("half", partitions=2))
-    target.world.cluster.catalogue.topic("half").partition(1).copies.clear()
-    with pytest.raises(FuzzError, match="topic half lacks copies"):
+    target.world.cluster.catalogue.topic("half").partition(1).replicas.clear()
+    with pytest.raises(FuzzError, match="topic half lacks replicas"):
         target.serve(create("other"))
 
 

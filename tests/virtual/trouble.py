@@ -266,9 +266,9 @@ class Trouble:
     def recreate_and_refuse_once(self, name: str) -> None:
         """Replace a topic by one of the same size and replication factor, whose leader refuses the first batch."""
         topic = self._world.cluster.catalogue.topics[name]
-        copies = min(len(topic.partitions[0].copies), len(self._world.cluster.placement.alive()))
+        replicas = min(len(topic.partitions[0].replicas), len(self._world.cluster.placement.alive()))
         self._delete(topic)
-        self._world.cluster.catalogue.create_topic(name, len(topic.partitions), copies)
+        self._world.cluster.catalogue.create_topic(name, len(topic.partitions), replicas)
         self._world.cluster.faults.fail(PRODUCE, self._world.random.choice(_RETRIABLE[PRODUCE]), 1, None)
 
     def _leave_one_dead(self) -> None:
@@ -278,6 +278,6 @@ class Trouble:
             return
         self._kill(node)
         world.loop.settle()
-        leaders = [partition.copies.get(partition.leader) for partition in self._partitions()]
+        leaders = [partition.replicas.get(partition.leader) for partition in self._partitions()]
         if any(leader is None or not leader.enough_in_sync for leader in leaders):
             self._mend(node)

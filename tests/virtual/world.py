@@ -140,8 +140,8 @@ class World:
             f"silent {node.node_id in self.silent}"
             for node in self.nodes
         ]
-        leaders = [repr(copy) for topic in self.cluster.catalogue.topics.values() for partition in topic.partitions
-                   for copy in partition.copies.values() if copy.leads]  # fmt: skip
+        leaders = [repr(replica) for topic in self.cluster.catalogue.topics.values() for partition in topic.partitions
+                   for replica in partition.replicas.values() if replica.leads]  # fmt: skip
         return [*nodes, *leaders, *map(repr, self.running)]
 
     # ---- time --------------------------------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ class Cluster:
             partition = self.catalogue.topic(name).partition(index)
             if partition.leader == NO_LEADER or not self.nodes[partition.leader].connected:
                 return False
-            partition.copies[partition.leader].write_marker(marker, self.clock.time_ms())
+            partition.replicas[partition.leader].write_marker(marker, self.clock.time_ms())
         except KafkaStorageError as error:
             log.error("the control record for %s-%d waits for the disk: %s", name, index, error)
             self.timer.after(RETRY_SECONDS, self.transactions.write_held_markers)

@@ -8,7 +8,7 @@ from kafkabuf.errors import ConfigError
 
 
 async def compact(cluster: Cluster, name: str, index: int | None) -> int:
-    """Cleans every copy of a topic, or of one partition. Returns how many records the leaders have dropped."""
+    """Cleans every replica of a topic, or of one partition. Returns how many records the leaders have dropped."""
     topic = cluster.catalogue.topic(name)
     policy = topic.settings.get("cleanup.policy", "delete")
     if "compact" not in policy:
@@ -23,8 +23,8 @@ async def compact(cluster: Cluster, name: str, index: int | None) -> int:
 async def _compact(cluster: Cluster, partition: Partition) -> int:
     removed = 0
     _tell_high_watermark(partition)
-    for node_id, copy in list(partition.copies.items()):
-        dropped = await cluster.logs.cleaner.clean_now(copy.log)
+    for node_id, replica in list(partition.replicas.items()):
+        dropped = await cluster.logs.cleaner.clean_now(replica.log)
         if node_id == partition.leader:
             removed = dropped
     return removed
@@ -33,11 +33,12 @@ async def _compact(cluster: Cluster, partition: Partition) -> int:
 def _tell_high_watermark(partition: Partition) -> None:
     """The followers learn the leader's high watermark, which limits what they may clean, now instead of with their next
     fetch. So the log is compacted on whichever node leads next."""
-    leader = partition.copies.get(partition.leader)
+    leader = partition.replicas.get(partition.leader)
     for node_id in partition.isr if leader is not None else ():
-        copy = partition.copies[node_id]
-        if leader is not None and copy.node.connected and copy.known.epoch == leader.known.epoch:
-            copy.log.high_watermark = max(copy.log.high_watermark, min(leader.log.high_watermark, copy.log.end_offset))
+        replica = partition.replicas[node_id]
+        if leader is not None and replica.node.connected and replica.known.epoch == leader.known.epoch:
+            log = replica.log
+            log.high_watermark = max(log.high_watermark, min(leader.log.high_watermark, log.end_offset))
 
 
 async def tick(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ offsets, of a classic group's generation, and of a transactional id is a record 
 these topics as any other. Only the cluster writes to them.
 
 Deviations: the state itself is the cluster's, and outlives a restart in its journal; the records are made from it, so a
-restarted cluster writes its state anew, and the topics never lie on disk. All nodes with a copy of a partition share
+restarted cluster writes its state anew, and the topics never lie on disk. All nodes with a replica of a partition share
 its one log. Offsets of a transaction are written when it is committed, without control records. There are no records of
 consumer groups of KIP-848 but their offsets. Clients cannot delete or change the topics.
 """
@@ -45,7 +45,7 @@ INTERNAL_TOPICS: Mapping[str, dict[str, str]] = {
 }
 # Small segments, so that the cleaner keeps a log in memory short.
 _LOG_CONFIG = LogConfig(segment_bytes=1 << 20, delete=False, compact=True)
-_COPIES = 3
+_REPLICATION_FACTOR = 3
 # The key of these logs for the cleaner has no node: all nodes share them.
 _NO_NODE = 0
 
@@ -114,18 +114,18 @@ class InternalTopics:
         alive = self._placement.alive()
 
         def no_log(node: int, index: int, *, new: bool = False) -> PartitionLog:
-            raise AssertionError("an internal topic gets no further copies")
+            raise AssertionError("an internal topic gets no further replicas")
 
         topic = Topic(name, [], Limits(), no_log, dict(INTERNAL_TOPICS[name]), internal=True)
-        copies = min(_COPIES, len(alive))
+        factor = min(_REPLICATION_FACTOR, len(alive))
         placed = [
-            tuple(alive[(index + step) % len(alive)] for step in range(copies)) for index in range(OFFSETS_PARTITIONS)
+            tuple(alive[(index + step) % len(alive)] for step in range(factor)) for index in range(OFFSETS_PARTITIONS)
         ]
         for partition in topic.add(placed):
             shared = PartitionLog(_LOG_CONFIG, clock=self._clock)
             self._cleaner.watch((_NO_NODE, name, partition.index), shared)
-            for node_id in partition.replicas:
-                partition.copies[node_id] = SharedReplica(self._nodes[node_id], partition, shared)
+            for node_id in partition.replica_nodes:
+                partition.replicas[node_id] = SharedReplica(self._nodes[node_id], partition, shared)
         self._catalogue.add_internal(topic)
 
     # ---- changes of the state. The first use of a topic writes the whole state: nothing is written before.

@@ -67,14 +67,14 @@ class StateWriter:
                 self._write(group.group_id, records)
 
     def _write(self, key: str, records: Iterable[Record]) -> None:
-        """Appends the records to the partition of `key`, whose copies share their log."""
+        """Appends the records to the partition of `key`, whose replicas share their log."""
         partition = self._topic.partitions[offsets_partition(key)]
         data, count = batch_of(records, now_ms := self._clock.time_ms())
-        log, epoch = next(iter(partition.copies.values())).log, max(partition.leader_epoch, 0)
+        log, epoch = next(iter(partition.replicas.values())).log, max(partition.leader_epoch, 0)
         stamp(data, log.end_offset, epoch)
         log.append(data, BatchInfo(count, now_ms, 2), epoch, now_ms)
-        for copy in partition.copies.values():
-            copy.wake()
+        for replica in partition.replicas.values():
+            replica.wake()
 
 
 def _group_record(group: Group, now_ms: int) -> Record:

@@ -27,8 +27,8 @@ class LogCore:
     def producers(self) -> ProducerStates: ...
     @property
     def high_watermark(self) -> int:
-        """Consumers may read up to here. It is the log's end until it is set, for a partition with a single copy. With
-        several copies replication sets it, never beyond the log's end."""
+        """Consumers may read up to here. It is the log's end until it is set, for a partition with a single replica.
+        With several replicas replication sets it, never beyond the log's end."""
 
     @high_watermark.setter
     def high_watermark(self, offset: int) -> None: ...

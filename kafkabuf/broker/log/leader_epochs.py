@@ -1,4 +1,4 @@
-"""Where each leader epoch begins in a log: it shows where two copies diverge (Kafka's LeaderEpochFileCache)."""
+"""Where each leader epoch begins in a log: it shows where two replicas diverge (Kafka's LeaderEpochFileCache)."""
 
 from __future__ import annotations
 

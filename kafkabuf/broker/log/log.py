@@ -1,7 +1,7 @@
-"""The log of one copy of a partition (Kafka's UnifiedLog): offsets, producers, leader epochs, retention.
+"""The log of one replica of a partition (Kafka's UnifiedLog): offsets, producers, leader epochs, retention.
 
 Its batches lie in `Segments`, in memory or on disk. Only the cluster's event loop calls it; there is no lock. A stored
-batch never changes, so responses and the logs of other copies may refer to its bytes.
+batch never changes, so responses and the logs of other replicas may refer to its bytes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The catalogue: the topics that exist, with their ids, settings and partitions. Belongs to the cluster's event loop.
 
 The catalogue creates, changes and deletes topics. It does so in steps (waiting/slices.py): a topic is entered when all
-its copies are there, and leaves the catalogue before its copies go. The journal stores a change before the change takes
-effect (memory.py). Placement chooses the nodes of new partitions. The controller elects their leaders.
+its replicas are there, and leaves the catalogue before its replicas go. The journal stores a change before the change
+takes effect (memory.py). Placement chooses the nodes of new partitions. The controller elects their leaders.
 """
 
 from __future__ import annotations
@@ -114,13 +114,13 @@ class Catalogue:
         return 0
 
     def replica(self, topic: str, partition: int, node_id: int) -> Replica:
-        """The copy on a node. Raises UnknownTopicOrPartitionError or NotLeaderOrFollowerError."""
-        return self.topic(topic).partition(partition).copy(node_id)
+        """The replica on a node. Raises UnknownTopicOrPartitionError or NotLeaderOrFollowerError."""
+        return self.topic(topic).partition(partition).replica(node_id)
 
-    def copies(self, node_id: int) -> list[Replica]:
-        """Every copy that a node has."""
+    def replicas(self, node_id: int) -> list[Replica]:
+        """Every replica that a node has."""
         partitions = (partition for topic in self.topics.values() for partition in topic.partitions)
-        return [partition.copies[node_id] for partition in partitions if node_id in partition.copies]
+        return [partition.replicas[node_id] for partition in partitions if node_id in partition.replicas]
 
     # ---- changes
 
@@ -220,8 +220,8 @@ class Catalogue:
         del self.topics[topic.name], self._by_id[topic.topic_id]
         topic.deleted = True
         for partition in topic.partitions:
-            for copy in partition.copies.values():
-                copy.forget()
+            for replica in partition.replicas.values():
+                replica.forget()
             self._memory.forget_partition(partition)
             yield
         yield from self._logs.deleting(topic.name)
@@ -232,27 +232,27 @@ class Catalogue:
     delete_topic = at_once(deleting_topic)
 
     def add_internal(self, topic: Topic) -> None:
-        """Enters an internal topic, whose partitions have their copies. The journal does not keep it."""
+        """Enters an internal topic, whose partitions have their replicas. The journal does not keep it."""
         self._enter(topic)
         self._controller.introduce(topic.partitions)
         self._tell()
 
     def restore_topic(self, kept: KeptTopic) -> None:
         """Enters a topic of the journal. The topic has no leaders yet."""
-        missing = {node_id for nodes in kept.replicas for node_id in nodes} - self._nodes.keys()
+        missing = {node_id for nodes in kept.replica_nodes for node_id in nodes} - self._nodes.keys()
         if missing:
             raise KafkaStorageError(
-                f"topic {kept.name} has copies on node {max(missing)}, the cluster has nodes 1 to {len(self._nodes)}: "
-                "start the cluster with as many nodes as it had"
+                f"topic {kept.name} has replicas on node {max(missing)}, the cluster has nodes 1 to "
+                f"{len(self._nodes)}: start the cluster with as many nodes as it had"
             )
         topic = self._new_topic(kept.name, kept.configs)
         topic.topic_id = kept.topic_id
-        partitions = topic.add(kept.replicas)
+        partitions = topic.add(kept.replica_nodes)
         self._enter(topic)
         finish(self._add_copies(topic, partitions))
         for partition in partitions:
-            epoch, isr = kept.states.get(partition.index, (-1, partition.replicas))
-            written = max(copy.log.leader_epochs.latest for copy in partition.copies.values())
+            epoch, isr = kept.states.get(partition.index, (-1, partition.replica_nodes))
+            written = max(replica.log.leader_epochs.latest for replica in partition.replicas.values())
             partition.state = PartitionState(NO_LEADER, max(epoch, written), isr)
 
     def _new_topic(self, name: str, configs: dict[str, str]) -> Topic:
@@ -306,7 +306,7 @@ class Catalogue:
 
     def _discard(self, partition: Partition) -> None:
         self._memory.forget_partition(partition)
-        for node_id in partition.copies:
+        for node_id in partition.replicas:
             self._logs.discard(node_id, partition.topic.name, partition.index)
 
     def _introduce(self, partitions: list[Partition]) -> Work[None]:
@@ -316,11 +316,11 @@ class Catalogue:
             yield
 
     def _add_copies(self, topic: Topic, partitions: list[Partition], *, new: bool = False) -> Work[None]:
-        """Gives each node of the partitions its copy, with its log."""
+        """Gives each node of the partitions its replica, with its log."""
         for partition in partitions:
-            for node_id in partition.replicas:
+            for node_id in partition.replica_nodes:
                 log = topic.new_log(node_id, partition.index, new=new)
-                partition.copies[node_id] = Replica(self._nodes[node_id], partition, log)
+                partition.replicas[node_id] = Replica(self._nodes[node_id], partition, log)
             yield
 
 

@@ -1,9 +1,9 @@
-"""The controller decides which node leads which partition, and which copies are in sync.
+"""The controller decides which node leads which partition, and which replicas are in sync.
 
 Kafka's ReplicationControlManager and ClusterControlManager. The controller knows which nodes it can reach. It fences a
 node that is stopped or killed at once, and a node that is paused or cut off once it has not heard from the node for
 broker.session.timeout.ms. A fenced node leads nothing and leaves every ISR, except an ISR that has no other node: then
-the partition has no leader until the node is back, or a copy out of sync leads where the topic allows that (unclean
+the partition has no leader until the node is back, or a replica out of sync leads where the topic allows that (unclean
 leader election). A node that is back first learns from the controller the states that it has missed, before it does
 anything else.
 
@@ -77,7 +77,7 @@ class Controller:
         """Takes a node out of the cluster: it is dead, about to stop, or has been silent for too long."""
         node.fenced = True
         for partition in self._partitions():
-            if node.node_id in partition.copies:
+            if node.node_id in partition.replicas:
                 self._remove_node(partition, node.node_id)
         self._choose_controller_node()
         self._cluster.transactions.write_held_markers()
@@ -89,13 +89,13 @@ class Controller:
             node.fenced = False
         for partition in self._partitions():
             for node in nodes:
-                copy = partition.copies.get(node.node_id)
-                if copy is not None and copy.known is not partition.state:
-                    copy.learn(partition.state)
+                replica = partition.replicas.get(node.node_id)
+                if replica is not None and replica.known is not partition.state:
+                    replica.learn(partition.state)
             if partition.leader == NO_LEADER:
                 self.elect(partition)
             elif partition.topic.internal and (isr := tuple(self._alive(partition))) != partition.isr:
-                # The copies share their log: those of the nodes that are back need not catch up.
+                # The replicas share their log: those of the nodes that are back need not catch up.
                 self._publish(partition, replace(partition.state, isr=isr))
         self._choose_controller_node()
         self._cluster.transactions.write_held_markers()
@@ -117,8 +117,8 @@ class Controller:
     # ---- leaders
 
     def introduce(self, partitions: Iterable[Partition]) -> None:
-        """Elects the leaders of new partitions, which have their copies already. The copies on nodes that are alive are
-        in sync, and the first of these copies leads."""
+        """Elects the leaders of new partitions, which have their replicas already. The replicas on nodes that are alive
+        are in sync, and the first of these replicas leads."""
         for partition in partitions:
             self.elect(partition, tuple(self._alive(partition)))
 
@@ -148,23 +148,23 @@ class Controller:
     def prefer(self, partition: Partition) -> bool:
         """Makes the preferred replica, which is the first, the leader. Returns whether it leads: it must be in sync,
         and its node alive."""
-        return self.move(partition, partition.replicas[0])
+        return self.move(partition, partition.replica_nodes[0])
 
     def move(self, partition: Partition, node_id: int) -> bool:
-        """Makes the copy on a node the leader. Returns whether it leads: it must be in sync, and its node alive."""
+        """Makes the replica on a node the leader. Returns whether it leads: it must be in sync, and its node alive."""
         if node_id != partition.leader and node_id in partition.isr and self._cluster.nodes[node_id].alive:
             self.lead(partition, node_id, partition.isr)
             self._cluster.transactions.write_held_markers()
         return partition.leader == node_id
 
     def reconsider(self, topic: Topic) -> None:
-        """The settings of a topic have changed: other copies may lead, or another number of copies must be in sync."""
+        """The settings of a topic have changed: other replicas may lead, or more or fewer must be in sync."""
         for partition in topic.partitions:
             if partition.leader == NO_LEADER:
                 self.elect(partition)
-            for copy in partition.copies.values():
-                copy.advance_if_leading()
-                copy.wake()
+            for replica in partition.replicas.values():
+                replica.advance_if_leading()
+                replica.wake()
         self._cluster.transactions.write_held_markers()
 
     def alter_isr(self, leader: Replica, isr: tuple[int, ...]) -> None:
@@ -185,14 +185,14 @@ class Controller:
             log.error("the state of %s-%d does not change: %s", partition.topic.name, partition.index, error)
             return
         partition.state = state
-        for copy in sorted(partition.copies.values(), key=lambda copy: copy.node.node_id != state.leader):
-            if copy.node.connected:
-                copy.learn(state)
+        for replica in sorted(partition.replicas.values(), key=lambda replica: replica.node.node_id != state.leader):
+            if replica.node.connected:
+                replica.learn(state)
 
     def _partitions(self) -> Iterator[Partition]:
         for topic in tuple(self._cluster.catalogue.topics.values()):
             yield from topic.partitions
 
     def _alive(self, partition: Partition) -> list[int]:
-        """The nodes of the partition's copies that are alive."""
-        return [node_id for node_id in partition.replicas if self._cluster.nodes[node_id].alive]
+        """The nodes of the partition's replicas that are alive."""
+        return [node_id for node_id in partition.replica_nodes if self._cluster.nodes[node_id].alive]

@@ -52,14 +52,14 @@ _TRANSACTION_FIELDS = [
 class KeptTopic:
     """A topic in the journal.
 
-    `replicas` has the nodes of each partition; `states` has the leader epoch and the ISR of each partition that ever
-    had a leader, by its index.
+    `replica_nodes` has the nodes of each partition; `states` has the leader epoch and the ISR of each partition that
+    ever had a leader, by its index.
     """
 
     name: str
     topic_id: UUID
     configs: dict[str, str]
-    replicas: list[tuple[int, ...]]
+    replica_nodes: list[tuple[int, ...]]
     states: dict[int, tuple[int, tuple[int, ...]]]
 
 
@@ -105,8 +105,8 @@ class ClusterMemory:
         for (name, index), (_, epoch, isr) in self._journal.find("partition"):
             states[str(name)][int(index)] = epoch, tuple(isr)
         for (name,), kept in self._journal.find("topic"):
-            replicas = [tuple(nodes) for nodes in kept["replicas"]]
-            yield KeptTopic(str(name), UUID(kept["id"]), kept["configs"], replicas, states[str(name)])
+            replica_nodes = [tuple(nodes) for nodes in kept["replicas"]]
+            yield KeptTopic(str(name), UUID(kept["id"]), kept["configs"], replica_nodes, states[str(name)])
 
     def groups(self) -> Iterator[tuple[str, Key, Any]]:
         """(group, key, value) as `keep_group` kept them."""
@@ -146,14 +146,14 @@ class ClusterMemory:
 
     def keep_topic(self, topic: Topic) -> None:
         """Call this after each change of the topic's configs or partitions."""
-        replicas = [list(partition.replicas) for partition in topic.partitions]
+        replica_nodes = [list(partition.replica_nodes) for partition in topic.partitions]
         self._put(
             ("topic", topic.name),
-            {"id": str(topic.topic_id), "configs": dict(topic.configs), "replicas": replicas},
+            {"id": str(topic.topic_id), "configs": dict(topic.configs), "replicas": replica_nodes},
         )
 
     def keep_partition(self, partition: Partition, state: PartitionState) -> None:
-        """Call this before the state takes effect: a copy that has left the ISR must not lead after a restart."""
+        """Call this before the state takes effect: a replica that has left the ISR must not lead after a restart."""
         self._put(("partition", partition.topic.name, partition.index), (state.leader, state.epoch, state.isr))
 
     def forget_topic(self, topic: Topic) -> None:

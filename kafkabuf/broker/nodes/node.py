@@ -1,4 +1,4 @@
-"""One broker: its address, its connections, its copies of partitions. Belongs to the cluster's event loop.
+"""One broker: its address, its connections, its replicas of partitions. Belongs to the cluster's event loop.
 
 running     the node listens: its process is alive
 paused      the node's process is frozen (SIGSTOP): it takes connections, but answers, fetches and notices nothing
@@ -205,8 +205,8 @@ class Node:
             return
         listener, self._listener = self._listener, None
         self._end_session()
-        for copy in self.cluster.catalogue.copies(self.node_id):
-            copy.forget()
+        for replica in self.cluster.catalogue.replicas(self.node_id):
+            replica.forget()
         self.cluster.refresh_fetchers()
         await listener.close()
         for connection in tuple(self.connections):

@@ -1,4 +1,4 @@
-"""Placement: which nodes get the copies of new partitions."""
+"""Placement: which nodes get the replicas of new partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Node(Protocol):
 
 
 class Placement:
-    """A placement lists the nodes of each partition's copies, the preferred leader first."""
+    """A placement lists the nodes of each partition's replicas, the preferred leader first."""
 
     def __init__(self, config: ClusterConfig, nodes: Mapping[int, Node]) -> None:
         self._config = config
@@ -62,7 +62,7 @@ class Placement:
         if count <= present:
             raise InvalidPartitionsError(f"topic {topic.name} has {present} partitions, {count} is no increase")
         if assignment is None:
-            alive, first = self.alive(), topic.partitions[0].replicas
+            alive, first = self.alive(), topic.partitions[0].replica_nodes
             shift = alive.index(first[0]) if first[0] in alive else 0
             return self.place(topic.name, count, min(len(first), len(alive)), shift)[present:]
         if len(assignment) != count - present:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import final
 from uuid import UUID
 
-from kafkabuf.broker.replica.appending import Node, Terms
+from kafkabuf.broker.replica.rare_appends import Node, Terms
 from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.errors import KafkaError
 

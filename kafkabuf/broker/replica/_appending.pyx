@@ -4,7 +4,7 @@
 Version 2 of Produce brings message sets of magic 0 and 1, later versions a single batch of magic 2. The leader checks
 the batch and its records, writes its base offset and leader epoch into the header, and stores all other bytes as they
 came, except for timestamps that the topic's message.timestamp.type replaces. The leader checks the batches of
-idempotent producers against the partition's producer state (records/producer_state.py). appending.py has the steps
+idempotent producers against the partition's producer state (records/producer_state.py). rare_appends.py has the steps
 that few batches need: message sets, and the question to the coordinator of a transaction.
 """
 
@@ -16,7 +16,7 @@ from kafkabuf.broker.log._log cimport LogCore
 
 from kafkabuf.broker.records import batch, records
 from kafkabuf.broker.records.validator import RefusedRecordsError, check_records
-from kafkabuf.broker.replica.appending import ALL, append_message_set, join_transaction
+from kafkabuf.broker.replica.rare_appends import ALL, append_message_set, join_transaction
 from kafkabuf.errors import InvalidRequiredAcksError, InvalidTopicError, KafkaError, NotEnoughReplicasError
 
 cdef enum:
@@ -72,7 +72,7 @@ def append_as_leader(node, topic, index, bytearray data not None, terms, Py_ssiz
 
 
 cdef object find_leader(node, topic, index, int acks):
-    """The copy to append to. For acks=all enough copies must be in sync."""
+    """The replica to append to. For acks=all enough replicas must be in sync."""
     if acks != all_in_sync and acks != 0 and acks != 1:
         raise InvalidRequiredAcksError(f"acks={acks}: -1, 0 and 1 are allowed")
     known = node.cluster.catalogue.topic(topic)
@@ -81,7 +81,7 @@ cdef object find_leader(node, topic, index, int acks):
     leader = known.partition(index).led_by(node.node_id)
     if acks == all_in_sync and not leader.enough_in_sync:
         raise NotEnoughReplicasError(
-            f"{len(leader.known.isr)} copies are in sync, min.insync.replicas is {leader.partition.min_isr}"
+            f"{len(leader.known.isr)} replicas are in sync, min.insync.replicas is {leader.partition.min_isr}"
         )
     return leader
 

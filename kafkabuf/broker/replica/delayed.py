@@ -78,8 +78,8 @@ class DelayedResponse(DelayedOperation, Generic[Response]):
 
 @dataclass(slots=True)
 class Pending:
-    """The wait of one partition: until every copy in sync has the records before `offset`. The leader appended them in
-    `epoch`."""
+    """The wait of one partition: until every replica in sync has the records before `offset`. The leader appended them
+    in `epoch`."""
 
     replica: Replica
     epoch: int
@@ -88,14 +88,14 @@ class Pending:
 
     @property
     def waits(self) -> bool:
-        """Whether a copy in sync still lacks the records. When the wait is over, `error` is its reason, or None if
-        every copy in sync has the records."""
+        """Whether a replica in sync still lacks the records. When the wait is over, `error` is its reason, or None if
+        every replica in sync has the records."""
         replica = self.replica
         if replica.known.epoch != self.epoch or not replica.leads:
             self.error = self._lost_leader()
         elif not replica.enough_in_sync:
             self.error = NotEnoughReplicasAfterAppendError(
-                f"appended, but partition {replica.partition.index} has only {len(replica.known.isr)} copies in sync"
+                f"appended, but partition {replica.partition.index} has only {len(replica.known.isr)} replicas in sync"
             )
         else:
             return replica.log.high_watermark < self.offset
@@ -120,8 +120,8 @@ class ReplicationWait:
         return not self._pending
 
     def errors(self) -> list[KafkaError | None]:
-        """The error of each partition; None if every copy in sync has its records. A partition that still waits has
+        """The error of each partition; None if every replica in sync has its records. A partition that still waits has
         timed out."""
         for pending in self._pending:
-            pending.error = RequestTimedOutError(f"not all copies in sync had offset {pending.offset - 1} in time")
+            pending.error = RequestTimedOutError(f"not all replicas in sync had offset {pending.offset - 1} in time")
         return [partition.error for partition in self._partitions]

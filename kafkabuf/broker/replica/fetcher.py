@@ -4,7 +4,7 @@ A follower fetches records from the leader's node as clients do (reading.py), wi
 connection. The leader parks the request while there is nothing to fetch.
 
 There is a fetcher for each pair of following node and leading node, with one request in flight. Responses and changes
-of the cluster drive the fetcher; it has no thread and no timer of its own. In a new epoch a copy first cuts off the
+of the cluster drive the fetcher; it has no thread and no timer of its own. In a new epoch a replica first cuts off the
 records that its leader does not have, epoch by epoch (OffsetForLeaderEpoch; KIP-101, KIP-279).
 """
 
@@ -35,7 +35,7 @@ _RESPONSE_BYTES = 10_485_760
 # above its own. Once every high watermark is at the log's end, the follower waits without a limit for new records.
 _HIGH_WATERMARK_WAIT_MS = 500
 _LONG_WAIT_MS = 2**31 - 1
-# While a large topic is created or deleted, its copies come and go one by one. A new request for MANY copies waits
+# While a large topic is created or deleted, its replicas come and go one by one. A new request for MANY replicas waits
 # until they have been the same for a pause, but for no more than so many pauses.
 _PAUSE_SECONDS = 0.02
 _MOST_PAUSES = 100
@@ -88,19 +88,19 @@ class Fetchers:
 
 
 class Fetcher:
-    """Fetches the copies of one node that follow the same leading node. `_flight` is the number of the last request:
+    """Fetches the replicas of one node that follow the same leading node. `_flight` is the number of the last request:
     the fetcher ignores the response to any other request."""
 
     def __init__(self, node: Node, leader: Node) -> None:
         self._node = node
         self._leader = leader
         self._replicas: dict[tuple[str, int], Replica] = {}
-        # The copies that have cut off the records that the leader does not have.
+        # The replicas that have cut off the records that the leader does not have.
         self._aligned: set[Replica] = set()
         self._flight = 0
         self._parked: asyncio.Future[reading.Response] | None = None
         self._sending: asyncio.Handle | None = None
-        # Counts the copies that came and went.
+        # Counts the replicas that came and went.
         self._changes = 0
 
     def add(self, replica: Replica) -> None:
@@ -238,7 +238,7 @@ class Fetcher:
             own_log.delete_before(min(fetched.log_start_offset, own_log.high_watermark))
 
     def _try(self, action: Callable[..., None], replica: Replica, *more: object) -> None:
-        """Leaves a copy out for a back-off if the disk or the leader refuses. The other copies do not wait for it."""
+        """Leaves a replica out for a back-off if the disk or the leader refuses. The others do not wait for it."""
         try:
             action(replica, *more)
         except KafkaError as error:
@@ -255,7 +255,7 @@ class Fetcher:
     def _align(self, replica: Replica) -> None:
         """Cuts off the records that the leader does not have (KIP-279). Finds the last epoch that both logs have; the
         log is cut where that epoch ends, in the log in which it ends first."""
-        own_log, leader = replica.log, replica.partition.copies[self._leader.node_id].log
+        own_log, leader = replica.log, replica.partition.replicas[self._leader.node_id].log
         epoch = own_log.leader_epochs.latest
         while epoch != NO_EPOCH:
             latest, (epoch, leader_end) = epoch, leader.leader_epochs.end_offset_for(epoch)
@@ -273,7 +273,7 @@ class Fetcher:
 
     def _restart(self, replica: Replica) -> None:
         """Moves the log's end: back to its leader's end, or forward to its leader's start."""
-        own_log, leader = replica.log, replica.partition.copies[self._leader.node_id].log
+        own_log, leader = replica.log, replica.partition.replicas[self._leader.node_id].log
         if own_log.end_offset > leader.end_offset:
             own_log.truncate_to(leader.end_offset)
         else:

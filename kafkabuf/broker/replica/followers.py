@@ -36,7 +36,7 @@ class Follower:
 
 
 class Leader(Protocol):
-    """What the watch needs of a copy."""
+    """What the watch needs of a replica."""
 
     @property
     def leads(self) -> bool: ...

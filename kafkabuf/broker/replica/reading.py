@@ -1,4 +1,4 @@
-"""Reading from the leader's copies, for clients (the Fetch API) and for followers (fetcher.py).
+"""Reading from the leader's replicas, for clients (the Fetch API) and for followers (fetcher.py).
 
 A response has whole stored batches, from the batch that holds the offset up to the limits of the partition and of the
 request, and up to MOST_BUFFERS. The first batch comes whatever its size (KIP-74). While a response has less than
@@ -73,30 +73,30 @@ def read_in_steps(
 
 
 class _RequestedPartition:
-    """One partition of a request: `fetch` has its fields. `copy` is the leader's copy, and `epoch` the leader's epoch
-    when the request came. If there is no such copy, `error` says why. Everything else about the copy may change while
-    the request is parked."""
+    """One partition of a request: `fetch` has its fields. `replica` is the leader's replica, and `epoch` the leader's
+    epoch when the request came. If there is no such replica, `error` says why. Everything else about the replica may
+    change while the request is parked."""
 
-    __slots__ = ("copy", "epoch", "error", "fetch")
+    __slots__ = ("epoch", "error", "fetch", "replica")
 
-    def __init__(self, fetch: FetchPartition, copy: Replica | None, error: KafkaError | None) -> None:
+    def __init__(self, fetch: FetchPartition, replica: Replica | None, error: KafkaError | None) -> None:
         self.fetch = fetch
-        self.copy = copy
-        self.epoch = NO_EPOCH if copy is None else copy.known.epoch
+        self.replica = replica
+        self.epoch = NO_EPOCH if replica is None else replica.known.epoch
         self.error = error
 
     @property
     def log(self) -> PartitionLog | None:
         """The log to read from; None if the partition has an error by now."""
-        copy = self.copy
-        if copy is None:
+        replica = self.replica
+        if replica is None:
             return None
-        if copy.known.epoch != self.epoch:
+        if replica.known.epoch != self.epoch:
             # A client that does not name an epoch may go on in the next epoch of the same leader.
-            if self.fetch.leader_epoch != NO_EPOCH or not copy.leads:
+            if self.fetch.leader_epoch != NO_EPOCH or not replica.leads:
                 return None
-            self.epoch = copy.known.epoch
-        log = copy.log
+            self.epoch = replica.known.epoch
+        log = replica.log
         return log if log.log_start_offset <= self.fetch.offset <= log.end_offset else None
 
 
@@ -113,7 +113,7 @@ class _Read:
         self.partitions: list[Partition] = []
 
     def begin(self, injected: Mapping[str | UUID, int]) -> Work[None]:
-        """Finds the leader's copies."""
+        """Finds the leader's replicas."""
         for topic, partitions in self._request.topics:
             requested = []
             for fetch in partitions:
@@ -121,31 +121,31 @@ class _Read:
                 yield
             self._topics.append((topic, requested))
             self._requested += requested
-        self.partitions += (requested.copy.partition for requested in self._requested if requested.copy is not None)
+        self.partitions += (each.replica.partition for each in self._requested if each.replica is not None)
 
     def _begin(self, topic: str | UUID, fetch: FetchPartition, injected: int) -> _RequestedPartition:
-        """Finds the leader's copy, and tells it the offset of a follower, once for each request."""
+        """Finds the leader's replica, and tells it the offset of a follower, once for each request."""
         try:
-            copy = self._find(topic, fetch, injected)
+            replica = self._find(topic, fetch, injected)
         except KafkaError as error:
             # The traceback would keep the frames of thousands of partitions.
             return _RequestedPartition(fetch, None, error.with_traceback(None))
         if self._follower != CONSUMER:
-            copy.fetched_by(self._follower, fetch.offset)
-        return _RequestedPartition(fetch, copy, None)
+            replica.fetched_by(self._follower, fetch.offset)
+        return _RequestedPartition(fetch, replica, None)
 
     def _find(self, topic: str | UUID, fetch: FetchPartition, injected: int = 0) -> Replica:
-        """The copy to read from. Raises the error for the response."""
+        """The replica to read from. Raises the error for the response."""
         if injected:
             raise error_for_code(injected)
         partition = self._node.cluster.catalogue.topic(topic).partition(fetch.partition)
-        copy = partition.led_by(self._node.node_id, fetch.leader_epoch)
-        log = copy.log
+        replica = partition.led_by(self._node.node_id, fetch.leader_epoch)
+        log = replica.log
         if not log.log_start_offset <= fetch.offset <= log.end_offset:
             raise OffsetOutOfRangeError(
                 f"offset {fetch.offset} is outside of the log, which has {log.log_start_offset} to {log.end_offset}"
             )
-        return copy
+        return replica
 
     def _limit(self, log: PartitionLog) -> int:
         """The reader gets records before this offset."""

@@ -1,9 +1,9 @@
-"""Replication: a partition and its copies, one on each of its nodes (Kafka's Partition and Replica).
+"""Replication: a partition and its replicas, one on each of its nodes (Kafka's Partition and Replica).
 
-The controller decides which node leads, in which epoch, and which copies are in sync (`PartitionState`). A node knows
+The controller decides which node leads, in which epoch, and which replicas are in sync (`PartitionState`). A node knows
 the state that the controller told it last; a node that is cut off knows an old state. The leader appends, and followers
 fetch from it (fetcher.py). The offset that a follower asks for tells the leader how far the follower is. Records below
-the high watermark are in every copy that is in sync. Consumers see only these records, and with acks=all the leader
+the high watermark are in every replica that is in sync. Consumers see only these records, and with acks=all the leader
 acknowledges only these records.
 
 Belongs to the event loop. An append, a fetch and a decision of the controller take effect at once, also on parked
@@ -34,7 +34,7 @@ log = logging.getLogger("kafkabuf.broker")
 
 
 class Topic(Protocol):
-    """What a partition and its copies need of their topic."""
+    """What a partition and its replicas need of their topic."""
 
     name: str
     limits: Limits
@@ -55,21 +55,21 @@ class Controller(Protocol):
 
 
 class Fetchers(Protocol):
-    """What a copy needs of its node's fetchers."""
+    """What a replica needs of its node's fetchers."""
 
     def follow(self, replica: Replica) -> None: ...
     def leave(self, replica: Replica) -> None: ...
 
 
 class Cluster(Protocol):
-    """What a copy needs of its cluster."""
+    """What a replica needs of its cluster."""
 
     @property
     def controller(self) -> Controller: ...
 
 
 class Node(Protocol):
-    """What a copy needs of its node."""
+    """What a replica needs of its node."""
 
     node_id: int
     max_lag: float
@@ -88,20 +88,20 @@ class Node(Protocol):
 
 
 class Partition:
-    """`replicas` lists the nodes that have a copy, the preferred leader first.
+    """`replica_nodes` lists the nodes that have a replica, the preferred leader first.
 
-    `copies` has the copy of each node. Only the controller changes `state`.
+    `replicas` has the replica of each node. Only the controller changes `state`.
     """
 
-    __slots__ = ("_markers", "copies", "index", "replicas", "state", "topic")
+    __slots__ = ("_markers", "index", "replica_nodes", "replicas", "state", "topic")
 
-    def __init__(self, topic: Topic, index: int, replicas: tuple[int, ...]) -> None:
+    def __init__(self, topic: Topic, index: int, replica_nodes: tuple[int, ...]) -> None:
         self.topic = topic
         self.index = index
-        self.replicas = replicas
-        self.copies: dict[int, Replica] = {}
+        self.replica_nodes = replica_nodes
+        self.replicas: dict[int, Replica] = {}
         self.state: PartitionState = UNKNOWN_STATE
-        # Control records that some copy in sync does not have yet, with their offsets. A new leader that lacks a
+        # Control records that some replica in sync does not have yet, with their offsets. A new leader that lacks a
         # control record writes the control record again.
         self._markers: list[tuple[int, Marker]] = []
 
@@ -122,31 +122,31 @@ class Partition:
         """The leader's log. While the partition has no leader: the log of the first node that may lead it without
         loss."""
         state = self.state
-        return self.copies[state.leader if state.leader != NO_LEADER else (state.isr or self.replicas)[0]].log
+        return self.replicas[state.leader if state.leader != NO_LEADER else (state.isr or self.replica_nodes)[0]].log
 
     @property
     def min_isr(self) -> int:
-        return min(int_config(self.topic.configs, "min.insync.replicas", self.topic.min_isr), len(self.replicas))
+        return min(int_config(self.topic.configs, "min.insync.replicas", self.topic.min_isr), len(self.replica_nodes))
 
     def led_by(self, node: int, client_epoch: int = -1) -> Replica:
-        """The copy on `node`, if it leads the partition as far as the node knows. `client_epoch` is the leader epoch
+        """The replica on `node`, if it leads the partition as far as the node knows. `client_epoch` is the leader epoch
         that the client knows (-1: the client did not say). Raises NotLeaderOrFollowerError, FencedLeaderEpochError or
         UnknownLeaderEpochError."""
-        copy = self.copy(node)
-        copy.check_leads(client_epoch)
-        return copy
+        replica = self.replica(node)
+        replica.check_leads(client_epoch)
+        return replica
 
-    def copy(self, node: int) -> Replica:
-        """The copy on `node`. Raises NotLeaderOrFollowerError if the node has no copy."""
-        if node not in self.copies:
-            raise NotLeaderOrFollowerError(f"node {node} has no copy of partition {self.index}")
-        return self.copies[node]
+    def replica(self, node: int) -> Replica:
+        """The replica on `node`. Raises NotLeaderOrFollowerError if the node has no replica."""
+        if node not in self.replicas:
+            raise NotLeaderOrFollowerError(f"node {node} has no replica of partition {self.index}")
+        return self.replicas[node]
 
     def seen_by(self, node: int) -> PartitionState:
-        """The state that a node tells its clients. A node with a copy tells the state that it got from the controller
-        last, even while the node is cut off."""
-        copy = self.copies.get(node)
-        return self.state if copy is None else copy.known
+        """The state that a node tells its clients. A node with a replica tells the state that it got from the
+        controller last, even while the node is cut off."""
+        replica = self.replicas.get(node)
+        return self.state if replica is None else replica.known
 
     # ---- transactions
 
@@ -164,7 +164,7 @@ class Partition:
         for offset, marker in markers:
             if offset >= end:
                 try:
-                    self.copies[self.leader].write_marker(marker, timestamp)
+                    self.replicas[self.leader].write_marker(marker, timestamp)
                 except KafkaError as error:
                     log.error("cannot write %s to %s-%d again: %s", marker, self.topic.name, self.index, error)
             else:
@@ -172,10 +172,10 @@ class Partition:
 
 
 class Replica:
-    """One node's copy of one partition.
+    """One node's replica of one partition.
 
-    `known` is the state that the controller told the node last. `followers` has all other copies while this copy leads,
-    and is empty otherwise. `epoch_start` is the end offset of the log when this copy began to lead.
+    `known` is the state that the controller told the node last. `followers` has all other replicas while this replica
+    leads, and is empty otherwise. `epoch_start` is the end offset of the log when this replica began to lead.
     """
 
     def __init__(self, node: Node, partition: Partition, log: PartitionLog) -> None:
@@ -188,10 +188,10 @@ class Replica:
         self._begin()
 
     def _begin(self) -> None:
-        # The high watermark of an only copy is the end of its log, since there are no followers. Other copies begin
-        # with the high watermark of an earlier run: it is not known yet which copies have the records behind it.
+        # The high watermark of an only replica is the end of its log, since there are no followers. Other replicas
+        # begin with the high watermark of an earlier run: nobody knows yet which replicas have the records behind it.
         log = self.log
-        if len(self.partition.replicas) > 1:
+        if len(self.partition.replica_nodes) > 1:
             log.high_watermark = min(log.high_watermark, max(log.replicated_offset, log.log_start_offset))
 
     def __repr__(self) -> str:
@@ -203,7 +203,7 @@ class Replica:
         return self.known.leader == self.node.node_id
 
     def check_leads(self, client_epoch: int = -1) -> None:
-        """Raises an error unless this copy leads, in the leader epoch that the client knows (`client_epoch`; -1: the
+        """Raises an error unless this replica leads, in the leader epoch that the client knows (`client_epoch`; -1: the
         client did not say)."""
         known = self.known
         if known.leader != self.node.node_id:
@@ -217,9 +217,9 @@ class Replica:
 
     @property
     def enough_in_sync(self) -> bool:
-        """Whether the leader takes records with acks=all: min.insync.replicas copies are in sync, or all copies are."""
+        """Whether the leader takes records with acks=all: min.insync.replicas are in sync, or all are."""
         in_sync, partition = len(self.known.isr), self.partition
-        return in_sync == len(partition.replicas) or in_sync >= partition.min_isr
+        return in_sync == len(partition.replica_nodes) or in_sync >= partition.min_isr
 
     # ---- the leader
 
@@ -241,7 +241,7 @@ class Replica:
         """A follower asks for the records from `offset` on: it has every record before `offset`."""
         follower = self.followers.get(node_id)
         if follower is None:
-            raise NotLeaderOrFollowerError(f"node {node_id} has no copy of partition {self.partition.index}")
+            raise NotLeaderOrFollowerError(f"node {node_id} has no replica of partition {self.partition.index}")
         log, before = self.log, follower.end_offset
         follower.fetched(offset, log.end_offset, self.node.now())
         if node_id not in self.known.isr and offset >= max(log.high_watermark, self.epoch_start):
@@ -250,10 +250,10 @@ class Replica:
             self.advance()
 
     def advance(self) -> bool:
-        """Raises the high watermark to the offset that every copy in sync has reached, and every copy that is about to
-        join the ISR. (A high watermark that rises without such a copy could keep it out of the ISR for ever.) As in
-        Kafka since 3.7, the high watermark does not rise while too few copies are in sync. Returns whether it rose,
-        and so woke the requests that wait for the partition."""
+        """Raises the high watermark to the offset that every replica in sync has reached, and every replica that is
+        about to join the ISR. (A high watermark that rises without such a replica could keep it out of the ISR for
+        ever.) As in Kafka since 3.7, the high watermark does not rise while too few replicas are in sync. Returns
+        whether it rose, and so woke the requests that wait for the partition."""
         if not self.enough_in_sync:
             return False
         log, isr = self.log, self.known.isr
@@ -318,7 +318,7 @@ class Replica:
             log.error("%r cannot store its leader epoch: %s", self, error)
         self.followers = {
             node_id: Follower(now if node_id in self.known.isr else -inf)
-            for node_id in self.partition.replicas
+            for node_id in self.partition.replica_nodes
             if node_id != own
         }
         if self.followers:

@@ -1,4 +1,4 @@
-"""A copy that shares its log with the partition's other copies: nothing is replicated, and any copy may lead."""
+"""A replica that shares its log with the partition's others: nothing is replicated, and any replica may lead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kafkabuf.broker.replica.state import UNKNOWN_STATE, PartitionState
 
 
 class SharedReplica(Replica):
-    """The high watermark is the log's end. The copy is in sync as soon as its node is alive."""
+    """The high watermark is the log's end. The replica is in sync as soon as its node is alive."""
 
     def _begin(self) -> None:
         """The high watermark is not set, and so stays the log's end."""

@@ -1,4 +1,4 @@
-"""The state of a partition: the controller decides it, and tells it to the nodes that have a copy."""
+"""The state of a partition: the controller decides it, and tells it to the nodes that have a replica."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_LEADER = -1
 class PartitionState:
     """The leader, the leader epoch and the ISR. Every change of the leader raises the epoch.
 
-    `isr` lists the nodes whose copies are in sync, the leader among them. While the partition has no leader, `isr`
+    `isr` lists the nodes whose replicas are in sync, the leader among them. While the partition has no leader, `isr`
     lists the nodes that may lead it without loss.
     """
 
@@ -22,7 +22,7 @@ class PartitionState:
     isr: tuple[int, ...]
 
 
-# The state that a copy knows before the controller has told it a state.
+# The state that a replica knows before the controller has told it a state.
 UNKNOWN_STATE = PartitionState(NO_LEADER, -1, ())
 
 

@@ -14,7 +14,7 @@ from kafkabuf.errors import UnknownTopicOrPartitionError
 
 
 class NewLog(Protocol):
-    """Makes the `new` log of a copy, by its node and partition, or opens it."""
+    """Makes the `new` log of a replica, by its node and partition, or opens it."""
 
     def __call__(self, node: int, index: int, *, new: bool) -> PartitionLog: ...
 
@@ -45,13 +45,13 @@ class Topic:
 
     @property
     def unclean_election(self) -> bool:
-        """Whether a copy that is not in sync may lead when no copy in sync is left. Such an election loses records, but
-        none of an internal topic, whose copies share their log."""
+        """Whether a replica that is not in sync may lead when no replica in sync is left. Such an election loses
+        records, but none of an internal topic, whose replicas share their log."""
         name = "unclean.leader.election.enable"
         return self.internal or self.configs.get(name, self.defaults.get(name, "false")).lower() == "true"
 
     def add(self, placed: list[tuple[int, ...]]) -> list[Partition]:
-        """Adds a partition for each tuple of nodes. The new partitions have neither copies nor a leader yet."""
+        """Adds a partition for each tuple of nodes. The new partitions have neither replicas nor a leader yet."""
         new = self.new_partitions(placed)
         self.partitions += new
         return new

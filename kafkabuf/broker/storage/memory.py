@@ -1,4 +1,4 @@
-"""Batches in memory, dropped one by one. The logs of other copies may share their bytes.
+"""Batches in memory, dropped one by one. The logs of other replicas may share their bytes.
 
 Only the log of a topic with cleanup.policy=compact has segments: the cleaner leaves the last segment alone.
 """

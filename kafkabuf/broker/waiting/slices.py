@@ -175,9 +175,9 @@ class Slices:
     def _spare_collector(self) -> None:
         """Moves every young object to the collector's oldest generation, without a look at any of them.
 
-        The copies of ten thousand partitions are hundreds of thousands of objects that stay, and a large request makes
-        as many that live as long as the work. The collector would look at all objects of the process while the work
-        goes on, and stop the loop for a tenth of a second each time. `gc.unfreeze` would also thaw what the user's
+        The replicas of ten thousand partitions are hundreds of thousands of objects that stay, and a large request
+        makes as many that live as long as the work. The collector would look at all objects of the process while the
+        work goes on, and stop the loop for a tenth of a second each time. `gc.unfreeze` would also thaw what the user's
         program has frozen: then the collector does as it does. So it does after a million objects: it does not count
         those that it is spared, and would never look at all objects again while long works follow one another. The
         garbage of each connection, which asyncio leaves in a circle, would stay.

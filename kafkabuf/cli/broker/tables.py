@@ -79,7 +79,7 @@ def _trouble(topic: TopicNumbers) -> Text:
     if topic.leaderless:
         parts.append(f"{topic.leaderless:,} without a leader")
     if topic.lagging:
-        parts.append(f"{topic.lagging:,} with a copy not in sync")
+        parts.append(f"{topic.lagging:,} with a replica not in sync")
     return Text(", ".join(parts), style="red")
 
 

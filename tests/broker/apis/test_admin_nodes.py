@@ -1,4 +1,4 @@
-"""Administration of several nodes: elections, epochs, dead nodes, the nodes' copies and coordinators."""
+"""Administration of several nodes: elections, epochs, dead nodes, the nodes' replicas and coordinators."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_batches_of_many_partitions_are_appended_in_a_later_turn_than_they_are_d
         await cluster.stop()
 
     def log_end(topic: Topic, index: int) -> int:
-        return topic.partition(index).copies[1].log.end_offset
+        return topic.partition(index).replicas[1].log.end_offset
 
     asyncio.run(body())
 

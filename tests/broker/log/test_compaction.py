@@ -198,24 +198,24 @@ def test_topic_is_compacted_from_the_time_when_its_policy_says_so(made: Any) -> 
     assert world.offsets() == [1]
 
 
-# ---- copies, restarts
+# ---- replicas, restarts
 
 
 def test_every_copy_is_compacted(made: Any) -> None:
     world = made(3)
     world.put(*[("a", str(number)) for number in range(5)])
     assert world.cluster.compact("t") == 4
-    copies = world.cluster._call(
+    replicas = world.cluster._call(
         lambda c: [
-            [bytes(kept.data) for kept in copy.log.batches()]
-            for copy in c.catalogue.topic("t").partition(0).copies.values()
+            [bytes(kept.data) for kept in replica.log.batches()]
+            for replica in c.catalogue.topic("t").partition(0).replicas.values()
         ]
     )
-    assert copies[0] == copies[1] == copies[2]
+    assert replicas[0] == replicas[1] == replicas[2]
     leader, _ = world.cluster.leader("t", 0)
     world.cluster.kill_node(leader)
     assert world.cluster.leader("t", 0)[0] != leader
-    assert world.cluster.records("t", 0) == copies[0]
+    assert world.cluster.records("t", 0) == replicas[0]
 
 
 def test_node_that_was_away_takes_over_a_compacted_log(made: Any) -> None:

@@ -23,12 +23,12 @@ def written(folder: Path) -> list[str]:
 
 
 def run(folder: Path) -> None:
-    """A run that ends with two records on node 1, of which all copies have the first."""
+    """A run that ends with two records on node 1, of which all replicas have the first."""
     rig = Rig(data_dir=folder)
-    rig.produce(1, b"on all copies")
+    rig.produce(1, b"on all replicas")
     rig.advance(1)
     lag(rig, NEVER, 2, 3)
-    rig.produce(1, b"on one copy", acks=1)
+    rig.produce(1, b"on one replica", acks=1)
     assert (rig.ends(), rig.high_watermarks()) == ([2, 1, 1], [1, 1, 1])
     rig.close()
 

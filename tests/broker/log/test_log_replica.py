@@ -1,4 +1,4 @@
-"""The log of one of several copies: following, truncation, leader epochs, the high watermark; and retention by time."""
+"""The log of a replica: following, truncation, leader epochs, the high watermark; and retention by time."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Parked:
 
 
 class Rig:
-    """`nodes` nodes and the topic "t", with a copy on each node. Node 1 is the preferred leader."""
+    """`nodes` nodes and the topic "t", with a replica on each node. Node 1 is the preferred leader."""
 
     def __init__(
         self, nodes: int = 3, *, partitions: int = 1, configs: dict[str, str] | None = None, **more: Any
@@ -156,7 +156,7 @@ class Rig:
         return [self.replica(node_id).log.high_watermark for node_id in self.cluster.nodes]
 
     def log(self, node_id: int) -> bytes:
-        """Every byte of a copy."""
+        """Every byte of a replica."""
         return b"".join(bytes(one.data) for one in self.replica(node_id).log.batches())
 
 
@@ -199,7 +199,7 @@ def heal(rig: Rig, node_id: int) -> None:
 
 
 def write_transaction(rig: Rig) -> None:
-    """Writes a record of producer 7, and opens its transaction in every copy."""
+    """Writes a record of producer 7, and opens its transaction in every replica."""
     rig.run(lambda: rig.cluster.transactions.init("tx", 60_000, None))
     rig.produce(1, producer=(7, 0, 0))
     producers = [rig.replica(node_id).log.producers for node_id in rig.cluster.nodes]

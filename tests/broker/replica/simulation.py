@@ -11,12 +11,12 @@ leaders, between any two turns of the loop.
 
 After each step:
 
-- every record that was acknowledged, or was below the high watermark of any copy, is at its offset in the log of each
-  copy in sync, and in every other copy up to that copy's high watermark;
+- every record that was acknowledged, or was below the high watermark of any replica, is at its offset in the log of
+  each replica in sync, and in every other replica up to that replica's high watermark;
 - the leader is in the ISR, every node of the ISR is alive, and epochs never fall.
 
-At the end all trouble is over: every record that was sent is acknowledged once, in each client's order, and all copies
-are in sync and equal.
+At the end all trouble is over: every record that was sent is acknowledged once, in each client's order, and all
+replicas are in sync and equal.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Simulation:
         # Requests to nodes that do not answer at present.
         self._undelivered: list[Sent] = []
         # The batches that were below a high watermark, by partition, with one record each; and the offset up to which
-        # each copy was compared with them.
+        # each replica was compared with them.
         self._committed: list[list[Any]] = [[] for _ in self._partitions]
         self._compared: Counter[Replica] = Counter()
         self._epochs: Counter[int] = Counter()
@@ -259,27 +259,29 @@ class Simulation:
     def _collect(self, partition: Partition) -> None:
         """Collects the batches that are below a high watermark now."""
         committed = self._committed[partition.index]
-        for copy in partition.copies.values():
-            if copy.log.high_watermark > len(committed):
-                batches = copy.log.segments.batches(len(committed))
-                committed += [stored.data for stored in batches if stored.base_offset < copy.log.high_watermark]
+        for replica in partition.replicas.values():
+            if replica.log.high_watermark > len(committed):
+                batches = replica.log.segments.batches(len(committed))
+                committed += [stored.data for stored in batches if stored.base_offset < replica.log.high_watermark]
 
     def _check_copies(self, partition: Partition) -> None:
         committed = self._committed[partition.index]
-        for copy in partition.copies.values():
-            log = copy.log
-            must = len(committed) if copy.node.node_id in partition.isr else log.high_watermark
+        for replica in partition.replicas.values():
+            log = replica.log
+            must = len(committed) if replica.node.node_id in partition.isr else log.high_watermark
             if not log.high_watermark <= log.end_offset >= must:
-                self._fail(f"{copy} does not have all {must} records that are committed")
-            begin = self._compared[copy]
+                self._fail(f"{replica} does not have all {must} records that are committed")
+            begin = self._compared[replica]
             if must < begin:
-                # The copy is out of sync by now: its log beyond its high watermark may differ until it is back.
-                self._compared[copy] = must
+                # The replica is out of sync by now: its log beyond its high watermark may differ until it is back.
+                self._compared[replica] = must
                 continue
             for at, stored in zip(range(begin, must), log.segments.batches(begin), strict=False):
                 if stored.data is not committed[at]:
-                    self._fail(f"{copy} differs at {at}: {bytes(stored.data)!r}, committed is {bytes(committed[at])!r}")
-            self._compared[copy] = must
+                    self._fail(
+                        f"{replica} differs at {at}: {bytes(stored.data)!r}, committed is {bytes(committed[at])!r}"
+                    )
+            self._compared[replica] = must
 
     def _check_leader(self, partition: Partition) -> None:
         state = partition.state
@@ -314,11 +316,11 @@ class Simulation:
                 self._fail(f"{writer.name} {writer.number} is never answered")
         for partition in self._partitions:
             committed = self._committed[partition.index]
-            for copy in partition.copies.values():
-                stored = [kept.data for kept in copy.log.batches()]
+            for replica in partition.replicas.values():
+                stored = [kept.data for kept in replica.log.batches()]
                 if len(stored) != len(committed) or any(a is not b for a, b in zip(stored, committed, strict=True)):
-                    self._fail(f"{copy} has {len(stored)} batches, {len(committed)} are committed")
-            if sorted(partition.isr) != sorted(partition.replicas):
+                    self._fail(f"{replica} has {len(stored)} batches, {len(committed)} are committed")
+            if sorted(partition.isr) != sorted(partition.replica_nodes):
                 self._fail(f"partition {partition.index}: {partition.state} when all trouble is over")
         for writer in self._writers:
             self._check_once(writer)
@@ -335,7 +337,7 @@ class Simulation:
             self._fail(f"{writer.name} had {writer.number} records acknowledged, stored are {numbers}")
 
     def _fail(self, what: str) -> None:
-        copies = [repr(copy) for partition in self._partitions for copy in partition.copies.values()]
+        replicas = [repr(replica) for partition in self._partitions for replica in partition.replicas.values()]
         nodes = [
             f"node {node.node_id}: running {node.running}, paused {node.paused}, isolated {node.isolated}, "
             f"fenced {node.fenced}, lag {node.replica_lag}"
@@ -346,7 +348,7 @@ class Simulation:
                 (
                     f"seed {self.seed}: {what}",
                     *self.history,
-                    *copies,
+                    *replicas,
                     *nodes,
                     f"replay: {_replay(self.seed, self.steps)}",
                 )

@@ -36,7 +36,7 @@ pytest_plugins = ["tests.broker.replica.replication_fixtures"]
 
 @pytest.fixture
 def careless() -> Iterator[Rig]:
-    """With unclean elections: any copy may lead."""
+    """With unclean elections: any replica may lead."""
     one = Rig(configs={"unclean.leader.election.enable": "true"})
     yield one
     one.close()

@@ -152,7 +152,7 @@ class Reader(threading.Thread):
 
 
 def trouble(cluster: EmbeddedCluster) -> None:
-    """Applies each kind of trouble to the leader of a partition, and waits until every copy is in sync again."""
+    """Applies each kind of trouble to the leader of a partition, and waits until every replica is in sync again."""
     steps: list[tuple[Callable[[int], None], Callable[[int], None]]] = [
         (cluster.kill_node, cluster.start_node),
         (cluster.pause_node, cluster.resume_node),
@@ -183,7 +183,7 @@ def stored(cluster: EmbeddedCluster) -> list[Stored]:
             {
                 (one.index, record.offset): record.value or b""
                 for one in state.catalogue.topic(TOPIC).partitions
-                for kept in one.copies[node_id].log.batches()
+                for kept in one.replicas[node_id].log.batches()
                 for record in MemoryRecords(bytes(kept.data)).next_batch()
             }
             for node_id in state.nodes

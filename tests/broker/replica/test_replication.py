@@ -39,13 +39,13 @@ pytest_plugins = ["tests.broker.replica.replication_fixtures"]
 
 @pytest.fixture
 def strict() -> Iterator[Rig]:
-    """With at least two copies in sync."""
+    """With at least two replicas in sync."""
     one = Rig(configs={"min.insync.replicas": "2"})
     yield one
     one.close()
 
 
-# ---- copies
+# ---- replicas
 
 
 def test_followers_share_the_leaders_bytes(rig: Rig) -> None:
@@ -123,7 +123,7 @@ def test_write_with_too_few_copies_in_sync_is_refused(strict: Rig) -> None:
     assert (refused.error_code, refused.base_offset) == (NotEnoughReplicasError.code, -1)
     assert strict.replica(1).log.end_offset == 1
     assert result(strict.produce(1, acks=1)).base_offset == 1
-    # As in Kafka since 3.7, consumers do not see records that too few copies have.
+    # As in Kafka since 3.7, consumers do not see records that too few replicas have.
     assert strict.replica(1).log.high_watermark == 1
     start(strict, 2)
     assert strict.isr == [1, 2]

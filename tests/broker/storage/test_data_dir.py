@@ -366,7 +366,7 @@ def test_copy_in_sync_leads_after_a_restart(tmp_path: Path) -> None:
 def test_restart_with_fewer_nodes_is_refused(tmp_path: Path) -> None:
     with running(tmp_path, brokers=2) as (cluster, _):
         cluster.create_topic("t", replication_factor=2)
-    with pytest.raises(KafkaStorageError, match=r"topic t has copies on node 2, the cluster has nodes 1 to 1"):
+    with pytest.raises(KafkaStorageError, match=r"topic t has replicas on node 2, the cluster has nodes 1 to 1"):
         EmbeddedCluster(data_dir=tmp_path).start()
     with running(tmp_path, brokers=2) as (cluster, _):
         assert cluster.topics() == {"t": 1}

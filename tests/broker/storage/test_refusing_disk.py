@@ -110,7 +110,7 @@ def test_topic_that_the_disk_refuses_at_any_step_leaves_nothing(tmp_path: Path, 
                 break
             assert answered == STORAGE_ERROR
             assert present(cluster, tmp_path) == before
-        # A file for each copy, at least.
+        # A file for each replica, at least.
         assert granted >= 3
         after = present(cluster, tmp_path)
         assert after != before

@@ -1,7 +1,7 @@
 """Produce (key 0), versions 2 to 13, on the leader: appends batches. replica/_appending.pyx says how.
 
-The node answers a request with acks=1 at once. It parks a request with acks=all until all copies in sync have the
-records; where the leader has the only copy, that is at once. It does not answer a request with acks=0: an error then
+The node answers a request with acks=1 at once. It parks a request with acks=all until all replicas in sync have the
+records; where the leader has the only replica, that is at once. It does not answer a request with acks=0: an error then
 closes the connection, as in Kafka. From version 10 on, a client that asks the wrong node learns from the response which
 node leads (KIP-951).
 
@@ -26,8 +26,8 @@ from kafkabuf.broker.guards.rights import Rights, rights_of
 from kafkabuf.broker.nodes.node import Node
 from kafkabuf.broker.records.batch import is_compressed, is_transactional, producer_of
 from kafkabuf.broker.replica._appending import Appended, append_as_leader
-from kafkabuf.broker.replica.appending import ALL, Terms
 from kafkabuf.broker.replica.delayed import MANY, DelayedResponse, Pending, ReplicationWait
+from kafkabuf.broker.replica.rare_appends import ALL, Terms
 from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.broker.waiting.slices import Work, finish, next_slice
 from kafkabuf.broker.wire import produce
@@ -212,7 +212,7 @@ class _Produce:
                     )
 
     def wait(self) -> Awaitable[ProduceResponse]:
-        """Parks the request until all copies in sync have the records or cannot get them any more, or until the
+        """Parks the request until all replicas in sync have the records or cannot get them any more, or until the
         request's timeout is over."""
         replication = ReplicationWait([pending for _, pending in self.pending])
 

@@ -113,7 +113,7 @@ def _create(
         "name": topic.name,
         "topic_id": topic.topic_id,
         "num_partitions": len(topic.partitions),
-        "replication_factor": len(topic.partitions[0].replicas),
+        "replication_factor": len(topic.partitions[0].replica_nodes),
         "configs": described[key],
     }
 

@@ -35,7 +35,7 @@ def _describe_all(node: Node, request: Any) -> Work[dict[str, Any]]:
     for name, indexes in requested.items():
         partitions = []
         for partition in tuple(existing[name].partitions) if name in existing else ():
-            if (indexes is None or partition.index in indexes) and node.node_id in partition.copies:
+            if (indexes is None or partition.index in indexes) and node.node_id in partition.replicas:
                 partitions.append(_describe(node, partition))
             yield
         if partitions:
@@ -46,7 +46,7 @@ def _describe_all(node: Node, request: Any) -> Work[dict[str, Any]]:
 def _describe(node: Node, partition: Partition) -> dict[str, Any]:
     return {
         "partition_index": partition.index,
-        "partition_size": partition.copies[node.node_id].log.size,
+        "partition_size": partition.replicas[node.node_id].log.size,
         "offset_lag": 0,
         "is_future_key": False,
     }

@@ -86,17 +86,17 @@ def _elect(node: Node, topic: str, index: int, kind: int) -> dict[str, Any]:
 
 
 def _elect_preferred(cluster: Cluster, partition: Partition) -> None:
-    if partition.leader == partition.replicas[0]:
+    if partition.leader == partition.replica_nodes[0]:
         raise ElectionNotNeededError("the preferred replica leads already")
     if not cluster.controller.prefer(partition):
-        raise PreferredLeaderNotAvailableError(f"node {partition.replicas[0]} is dead, or its copy is not in sync")
+        raise PreferredLeaderNotAvailableError(f"node {partition.replica_nodes[0]} is dead, or not in sync")
 
 
 def _elect_unclean(cluster: Cluster, partition: Partition) -> None:
     """Makes the first replica that is alive the leader, in sync or not: records may be lost."""
     if partition.leader != NO_LEADER:
         raise ElectionNotNeededError(f"node {partition.leader} leads already")
-    alive = next((node_id for node_id in partition.replicas if cluster.nodes[node_id].alive), None)
+    alive = next((node_id for node_id in partition.replica_nodes if cluster.nodes[node_id].alive), None)
     if alive is None:
         raise EligibleLeadersNotAvailableError("no replica is alive")
     cluster.controller.lead(partition, alive, (alive,))

@@ -169,7 +169,7 @@ def describe_partition(partition: Partition, node: Node) -> dict[str, Any]:
         "partition_index": partition.index,
         "leader_id": state.leader,
         "leader_epoch": state.epoch,
-        "replica_nodes": partition.replicas,
+        "replica_nodes": partition.replica_nodes,
         "isr_nodes": state.isr,
-        "offline_replicas": [node_id for node_id in partition.replicas if node_id not in alive],
+        "offline_replicas": [node_id for node_id in partition.replica_nodes if node_id not in alive],
     }

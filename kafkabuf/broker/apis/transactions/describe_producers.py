@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), version 0: the state of each producer in the partitions that have a copy on this node."""
+"""DescribeProducers (key 61), version 0: the producers in the partitions that have a replica on this node."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _describe(node: Node, topic: str, index: int, injected: int, rights: Rights)
         if injected:
             raise error_for_code(injected)
         rights.check(Operation.READ, ResourceType.TOPIC, topic)
-        log = node.cluster.catalogue.topic(topic).partition(index).copy(node.node_id).log
+        log = node.cluster.catalogue.topic(topic).partition(index).replica(node.node_id).log
     except KafkaError as error:
         return {"partition_index": index, "error_code": error.code, "error_message": str(error)}
     producers = []

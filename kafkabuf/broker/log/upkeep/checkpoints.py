@@ -1,6 +1,6 @@
 """Kafka's checkpoints beside the logs of a node. They belong to the cluster's event loop.
 
-They say where each log begins, up to where it is flushed, up to where it was cleaned, and up to where all copies in
+They say where each log begins, up to where it is flushed, up to where it was cleaned, and up to where all replicas in
 sync have it (the high watermark). They forget deleted logs with the next check, once a second, or before a log of the
 same name begins. A check writes in steps: with 10,000 logs it takes a tenth of a second.
 """

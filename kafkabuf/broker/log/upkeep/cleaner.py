@@ -3,7 +3,7 @@
 Every log.cleaner.backoff.ms the cleaner cleans each log of a topic with cleanup.policy=compact whose dirty part is more
 than min.cleanable.dirty.ratio of what can be cleaned, or whose oldest dirty segment is older than
 max.compaction.lag.ms. It reads only closed segments, whose records are all older than min.compaction.lag.ms, below the
-last stable offset. Each node cleans its own copies. A log that the cleaner cannot read is left alone.
+last stable offset. Each node cleans its own replicas. A log that the cleaner cannot read is left alone.
 
 Deviation: the cleaner ends the last segment of a compacted topic once it is older than segment.ms or
 max.compaction.lag.ms by the broker's clock. Kafka ends it when the next record comes.

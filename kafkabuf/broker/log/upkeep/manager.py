@@ -106,8 +106,8 @@ class LogManager:
         return folders
 
     def open(self, node: int, topic: str, partition: int, config: LogConfig, *, new: bool = False) -> PartitionLog:
-        """The log of this copy; the first call opens it. A `new` log is empty, whatever lies in its place on the disk.
-        Raises KafkaStorageError if the disk refuses, and leaves nothing behind."""
+        """The log of this replica; the first call opens it. A `new` log is empty, whatever lies in its place on the
+        disk. Raises KafkaStorageError if the disk refuses, and leaves nothing behind."""
         key = node, topic, partition
         if key not in self._logs:
             # The name becomes part of a path.

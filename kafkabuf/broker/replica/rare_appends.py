@@ -1,4 +1,4 @@
-"""The steps of an append that few batches need: message sets, and transactions. The others are in _appending.pyx.
+"""The steps of an append that few batches need: message sets, and transactions. _appending.pyx has the other steps.
 
 Before a transaction's first batch in a partition, the leader asks the coordinator whether the partition is part of the
 transaction. From version 12 on the coordinator then adds the partition to the transaction (KIP-890).
