@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from kafkabuf.backoff import ExponentialBackoff, uniform
 from kafkabuf.clock import Clock
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import (
     ClosedError,
     KafkaError,
@@ -23,30 +24,15 @@ from kafkabuf.errors import (
 from kafkabuf.metadata.snapshot import Cluster, Node, PartitionInfo, TopicInfo, topic_info
 from kafkabuf.process.threads import RLock, Waiter, new_waiter
 
-__all__ = ["Cluster", "Metadata", "MetadataConfig", "Node", "PartitionInfo", "TopicInfo"]
+__all__ = ["Cluster", "Metadata", "Node", "PartitionInfo", "TopicInfo"]
 
 T = TypeVar("T")
-
-
-class MetadataConfig(Protocol):
-    """The settings that metadata needs, in milliseconds."""
-
-    @property
-    def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
-    @property
-    def metadata_max_age_ms(self) -> int: ...
-    @property
-    def metadata_max_idle_ms(self) -> int: ...
-    @property
-    def retry_backoff_ms(self) -> int: ...
-    @property
-    def retry_backoff_max_ms(self) -> int: ...
 
 
 class Metadata:
     """The topics in use, the newest `Cluster`, and when to ask again. Any thread, unless a method names the Sender."""
 
-    def __init__(self, config: MetadataConfig, clock: Clock, *, random: Callable[[], float] = uniform) -> None:
+    def __init__(self, config: ProducerConfig, clock: Clock, *, random: Callable[[], float] = uniform) -> None:
         self._config = config
         self._clock = clock
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)

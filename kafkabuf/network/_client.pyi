@@ -1,7 +1,8 @@
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from kafkabuf.clock import Clock
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import KafkaError
 from kafkabuf.network._io import Poller
 from kafkabuf.network._metrics import ProducerStats
@@ -9,16 +10,6 @@ from kafkabuf.network._request import Completion, InFlight, Request
 from kafkabuf.network.authenticator import Authenticator
 from kafkabuf.network.connection_state import NodeConnection
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
-
-class ClientConfig(Protocol):
-    """The settings that the requests need."""
-
-    @property
-    def request_timeout_ms(self) -> int: ...
-    @property
-    def max_in_flight_requests_per_connection(self) -> int: ...
-    @property
-    def connections_max_idle_ms(self) -> int: ...
 
 def broken(node: NodeConnection, error: Exception) -> KafkaError:
     """The error of the requests on a connection whose broker breaks the protocol. It is retriable."""
@@ -37,7 +28,7 @@ class ClientCore:
     _resolving: set[NodeConnection]
     _decoding: list[Any]
     _next_check: float
-    def __init__(self, config: ClientConfig, clock: Clock, metadata: MetadataSource, poller: Poller) -> None: ...
+    def __init__(self, config: ProducerConfig, clock: Clock, metadata: MetadataSource, poller: Poller) -> None: ...
     def ready(self, node_id: int) -> bool: ...
     def takes_ahead(self, node_id: int) -> bool: ...
     def send(self, node_id: int, request: Request) -> None: ...

@@ -9,10 +9,11 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kafkabuf.backoff import ExponentialBackoff, uniform
 from kafkabuf.clock import Clock
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import (
     AuthenticationError,
     ClosedError,
@@ -42,44 +43,7 @@ if TYPE_CHECKING:
     import ssl
 
     from kafkabuf.network._tls import TlsConnection
-    from kafkabuf.network.sasl import mechanisms as sasl
     from kafkabuf.network.telemetry import Telemetry
-    from kafkabuf.network.tls import context as tls
-
-    class NetworkConfig(tls.TlsConfig, sasl.SaslConfig, Protocol):
-        """The settings that the network needs; times in milliseconds, sizes in bytes."""
-
-        @property
-        def security_protocol(self) -> str: ...
-        @property
-        def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
-        @property
-        def client_id(self) -> str: ...
-        @property
-        def client_dns_lookup(self) -> str: ...
-        @property
-        def request_timeout_ms(self) -> int: ...
-        @property
-        def max_in_flight_requests_per_connection(self) -> int: ...
-        @property
-        def reconnect_backoff_ms(self) -> int: ...
-        @property
-        def reconnect_backoff_max_ms(self) -> int: ...
-        @property
-        def socket_connection_setup_timeout_ms(self) -> int: ...
-        @property
-        def socket_connection_setup_timeout_max_ms(self) -> int: ...
-        @property
-        def connections_max_idle_ms(self) -> int: ...
-        @property
-        def send_buffer_bytes(self) -> int: ...
-        @property
-        def receive_buffer_bytes(self) -> int: ...
-        @property
-        def metadata_recovery_strategy(self) -> str: ...
-        @property
-        def metadata_recovery_rebootstrap_trigger_ms(self) -> int: ...
-
 
 __all__ = ["Completion", "NetworkClient", "Request"]
 
@@ -110,7 +74,7 @@ class NetworkClient(ClientCore):
 
     def __init__(
         self,
-        config: NetworkConfig,
+        config: ProducerConfig,
         clock: Clock,
         metadata: MetadataSource,
         poller: Poller | None = None,
@@ -626,7 +590,7 @@ def _nothing() -> None:
     """Called when metadata is requested of a client that was discarded."""
 
 
-def _secured_by(config: NetworkConfig, context: ssl.SSLContext | None, clock: Clock) -> Callable[[str], TlsConnection]:
+def _secured_by(config: ProducerConfig, context: ssl.SSLContext | None, clock: Clock) -> Callable[[str], TlsConnection]:
     """Makes the TLS of a connection to a host. Imports ssl late: plain connections do not need it."""
     if context is None:
         from kafkabuf.network.reloading import ReloadingTls

@@ -12,6 +12,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from kafkabuf.clock import Clock
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import KafkaError, printable
 from kafkabuf.network._tls import TlsConnection
 from kafkabuf.network.tls import context as tls
@@ -37,7 +38,7 @@ class ReloadingTls:
     it is.
     """
 
-    def __init__(self, config: tls.TlsConfig, clock: Clock) -> None:
+    def __init__(self, config: ProducerConfig, clock: Clock) -> None:
         self._config = config
         self._clock = clock
         locations = config.ssl_truststore_location, config.ssl_keystore_location

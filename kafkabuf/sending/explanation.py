@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from kafkabuf.batches._batch import Batch
 from kafkabuf.batches.accumulator import RecordAccumulator
-from kafkabuf.errors import KafkaError
 from kafkabuf.metadata.metadata import Metadata
+from kafkabuf.network.client import NetworkClient
 from kafkabuf.process.producer_log import producer_log
 
 log = producer_log("kafkabuf.producer")
 
 
-class Connections(Protocol):
-    """The methods of NetworkClient that Explanation needs."""
-
-    def last_error(self, node_id: int) -> KafkaError | None: ...
-    def has_answered(self, node_id: int) -> bool: ...
-    def waits_for(self, node_id: int) -> str | None: ...
-
-
 class Explanation:
     """Why a batch has no outcome yet, and what the user can change. Any thread may call it. It never raises."""
 
-    def __init__(self, accumulator: RecordAccumulator, metadata: Metadata, connections: Connections) -> None:
+    def __init__(self, accumulator: RecordAccumulator, metadata: Metadata, connections: NetworkClient) -> None:
         self._accumulator = accumulator
         self._metadata = metadata
         self._connections = connections

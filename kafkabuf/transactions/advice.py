@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from kafkabuf.clock import Clock
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import (
     ConcurrentTransactionsError,
     CoordinatorNotAvailableError,
@@ -23,26 +22,7 @@ from kafkabuf.transactions.requests import Priority
 _AFTER_TIMEOUT = (InvalidProducerEpochError, InvalidTxnStateError, ProducerFencedError)
 
 
-class TransactionConfig(Protocol):
-    """The settings that transactions need."""
-
-    @property
-    def transactional_id(self) -> str | None: ...
-    @property
-    def transaction_timeout_ms(self) -> int: ...
-    @property
-    def max_block_ms(self) -> int: ...
-    @property
-    def request_timeout_ms(self) -> int: ...
-    @property
-    def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
-    @property
-    def retry_backoff_ms(self) -> int: ...
-    @property
-    def retry_backoff_max_ms(self) -> int: ...
-
-
-def circumstances(queue: RequestQueue, incomplete_batches: int, clock: Clock, config: TransactionConfig) -> str:
+def circumstances(queue: RequestQueue, incomplete_batches: int, clock: Clock, config: ProducerConfig) -> str:
     """The end of the text of a time-out error: what the producer waits for, the last error, and what may help."""
     trouble = queue.trouble
     parts = [_waited_for(queue, incomplete_batches, clock)]
@@ -62,7 +42,7 @@ def _waited_for(queue: RequestQueue, incomplete_batches: int, clock: Clock) -> s
     return f"The next request is {first}" + ("." if node_id is None else f", for broker {node_id}.")
 
 
-def advice(trouble: KafkaError | None, config: TransactionConfig) -> str:
+def advice(trouble: KafkaError | None, config: ProducerConfig) -> str:
     """What the user can do if an operation has not ended and `trouble` is the last error."""
     if isinstance(trouble, NetworkError):
         servers = ", ".join(host_port(host, port) for host, port in config.bootstrap_servers)
@@ -85,7 +65,7 @@ def advice(trouble: KafkaError | None, config: TransactionConfig) -> str:
     return f"If the cluster is only slow, raise max.block.ms; request.timeout.ms is {config.request_timeout_ms} ms."
 
 
-def explained(error: KafkaError, seconds: float, config: TransactionConfig) -> KafkaError:
+def explained(error: KafkaError, seconds: float, config: ProducerConfig) -> KafkaError:
     """The error of a transaction that was open for `seconds`, with its likely cause: transaction.timeout.ms."""
     limit = config.transaction_timeout_ms
     if not isinstance(error, _AFTER_TIMEOUT) or seconds < limit / 1000:

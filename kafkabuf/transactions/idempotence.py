@@ -13,7 +13,7 @@ Only the Sender's thread runs this code.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.batches._accumulator import PartitionQueue
@@ -36,6 +36,7 @@ from kafkabuf.errors import (
     error_for_code,
 )
 from kafkabuf.network._request import Completion
+from kafkabuf.network.client import NetworkClient
 from kafkabuf.process.producer_log import producer_log
 from kafkabuf.protocol import messages
 
@@ -262,14 +263,6 @@ class OnFailure(Protocol):
     def __call__(self, error: KafkaError, *, numbers_lost: bool) -> None: ...
 
 
-class Client(Protocol):
-    """The methods of NetworkClient that ProducerIdSource needs."""
-
-    def least_loaded(self, *, connect: bool, avoid: int | None = None) -> int | None: ...
-    def api_version(self, node_id: int, api_key: int, supported: range) -> int: ...
-    def send_entity(self, node_id: int, entity: Any, context: Any = None) -> None: ...
-
-
 class ProducerIdSource:
     """Asks brokers for a producer id until a broker gives one (InitProducerId without a transactional id).
 
@@ -280,7 +273,7 @@ class ProducerIdSource:
     def __init__(
         self,
         state: ProducerState,
-        client: Client,
+        client: NetworkClient,
         clock: Clock,
         backoff: ExponentialBackoff,
         give_up: Callable[[KafkaError], None],

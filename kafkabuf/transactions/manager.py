@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import (
     AbortableTransactionError,
     AuthenticationError,
@@ -34,13 +35,14 @@ from kafkabuf.errors import (
     UnsupportedVersionError,
 )
 from kafkabuf.network._request import Completion
+from kafkabuf.network.client import NetworkClient
 from kafkabuf.process.producer_log import producer_log
 from kafkabuf.process.threads import RLock
-from kafkabuf.transactions.advice import TransactionConfig, circumstances, explained
+from kafkabuf.transactions.advice import circumstances, explained
 from kafkabuf.transactions.groups import Coordinator, GroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkabuf.transactions.idempotence import TransactionalState
 from kafkabuf.transactions.operations import Operations
-from kafkabuf.transactions.queue import Client, RequestQueue
+from kafkabuf.transactions.queue import RequestQueue
 from kafkabuf.transactions.requests import (
     AddOffsets,
     AddPartitions,
@@ -73,7 +75,9 @@ _FAILED = (State.ABORTABLE_ERROR, State.FATAL_ERROR)
 class TransactionManager:
     """One transactional producer's state. Its methods say which thread calls them."""
 
-    def __init__(self, config: TransactionConfig, accumulator: RecordAccumulator, client: Client, clock: Clock) -> None:
+    def __init__(
+        self, config: ProducerConfig, accumulator: RecordAccumulator, client: NetworkClient, clock: Clock
+    ) -> None:
         assert config.transactional_id is not None
         assert isinstance(accumulator.producer_state, TransactionalState)
         self.transactional_id = config.transactional_id

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError, UnsupportedVersionError
 from kafkabuf.network._request import Completion
+from kafkabuf.network.client import NetworkClient
 from kafkabuf.protocol import messages
 from kafkabuf.transactions.groups import Coordinator
 from kafkabuf.transactions.requests import (
@@ -24,23 +25,6 @@ from kafkabuf.transactions.requests import (
     TransactionalRequest,
     TxnOffsetCommit,
 )
-
-
-class Client(Protocol):
-    """The members of NetworkClient that the transactions need."""
-
-    @property
-    def finalized_features(self) -> Mapping[str, int]: ...
-    def least_loaded(self, *, connect: bool, avoid: int | None = None) -> int | None: ...
-    def connection_error(self) -> KafkaError | None: ...
-    def ready(self, node_id: int) -> bool: ...
-    def takes_ahead(self, node_id: int) -> bool: ...
-    def connection_delay(self, node_id: int) -> float: ...
-    def unreachable(self, node_id: int) -> KafkaError | None: ...
-    def last_error(self, node_id: int) -> KafkaError | None: ...
-    def api_version(self, node_id: int, api_key: int, supported: range) -> int: ...
-    def send_entity(self, node_id: int, entity: Any, context: Any = None) -> None: ...
-    def wakeup(self) -> None: ...
 
 
 @dataclass
@@ -75,7 +59,7 @@ _REMEMBERED = 1_000
 class RequestQueue:
     """Requests by priority, then by age, and the coordinators as far as the producer knows them."""
 
-    def __init__(self, client: Client, clock: Clock, backoff: ExponentialBackoff) -> None:
+    def __init__(self, client: NetworkClient, clock: Clock, backoff: ExponentialBackoff) -> None:
         self._client = client
         self._clock = clock
         self._backoff = backoff

@@ -13,9 +13,10 @@ import os
 import stat
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kafkabuf.clock import Clock
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError
 from kafkabuf.extras import install
 from kafkabuf.network.tls import pem
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-    from kafkabuf.config.secret import SecretStr
 
 LARGEST_FILE = 1024 * 1024
 _PREFIX = "sasl.oauthbearer.assertion"
@@ -32,32 +32,7 @@ _P256 = "secp256r1"
 _SIZE_OF_P256 = 32  # bytes of one number
 
 
-class AssertionConfig(Protocol):
-    @property
-    def sasl_oauthbearer_assertion_algorithm(self) -> str: ...
-    @property
-    def sasl_oauthbearer_assertion_claim_aud(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_assertion_claim_exp_seconds(self) -> int: ...
-    @property
-    def sasl_oauthbearer_assertion_claim_iss(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_assertion_claim_jti_include(self) -> bool: ...
-    @property
-    def sasl_oauthbearer_assertion_claim_nbf_seconds(self) -> int: ...
-    @property
-    def sasl_oauthbearer_assertion_claim_sub(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_assertion_file(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_assertion_private_key_file(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_assertion_private_key_passphrase(self) -> SecretStr | None: ...
-    @property
-    def sasl_oauthbearer_assertion_template_file(self) -> str | None: ...
-
-
-def source(config: AssertionConfig, clock: Clock) -> Callable[[], str] | None:
+def source(config: ProducerConfig, clock: Clock) -> Callable[[], str] | None:
     """What makes an assertion for each request; None if the settings name neither a JWT's file nor a key's.
 
     It makes one to begin with: raises ConfigError for files that are not usable. Later it raises NetworkError for
@@ -110,7 +85,7 @@ def _retriable(make: Callable[[], str]) -> Callable[[], str]:
 class _Signer:
     """Signs an assertion with the private key of a file."""
 
-    def __init__(self, config: AssertionConfig, clock: Clock) -> None:
+    def __init__(self, config: ProducerConfig, clock: Clock) -> None:
         self._config = config
         self._clock = clock
 

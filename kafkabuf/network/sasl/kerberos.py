@@ -17,11 +17,12 @@ from functools import partial
 from typing import Any
 
 from kafkabuf.clock import Clock
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import SaslAuthenticationError
 from kafkabuf.network.sasl.gss import Credentials, Gss
 from kafkabuf.network.sasl.kerberos_host import kerberos_host
 from kafkabuf.network.sasl.kerberos_login import Login
-from kafkabuf.network.sasl.kerberos_settings import KerberosConfig, credentials_source, service_name
+from kafkabuf.network.sasl.kerberos_settings import credentials_source, service_name
 from kafkabuf.process.background import Call, CallsInTurn
 
 NO_LAYER = 1
@@ -32,7 +33,7 @@ MOST_TOKENS = 4
 
 
 def mechanism(
-    config: KerberosConfig, options: Mapping[str, str], clock: Clock, random: Callable[[], float]
+    config: ProducerConfig, options: Mapping[str, str], clock: Clock, random: Callable[[], float]
 ) -> Kerberos:
     """GSSAPI from the settings, or from the JAAS options of Krb5LoginModule.
 

@@ -12,9 +12,10 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kafkabuf.clock import Clock
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import KafkaError, SaslAuthenticationError, printable
 from kafkabuf.network.sasl.gss import Credentials, Gss
 from kafkabuf.network.sasl.gss_errors import Situation
@@ -41,24 +42,11 @@ class Source(NamedTuple):
     cache: str | None
 
 
-class LoginConfig(Protocol):
-    """Times in milliseconds."""
-
-    @property
-    def sasl_kerberos_kinit_cmd(self) -> str: ...
-    @property
-    def sasl_kerberos_min_time_before_relogin(self) -> int: ...
-    @property
-    def sasl_kerberos_ticket_renew_window_factor(self) -> float: ...
-    @property
-    def sasl_kerberos_ticket_renew_jitter(self) -> float: ...
-
-
 class Login:
     """The client's credentials. Threads: `renew` is called by the Sender's, all else by others, because it is slow."""
 
     def __init__(
-        self, source: Source, config: LoginConfig, gss: Gss, clock: Clock, random: Callable[[], float]
+        self, source: Source, config: ProducerConfig, gss: Gss, clock: Clock, random: Callable[[], float]
     ) -> None:
         self._source = source
         self._config = config

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import ConfigError
 from kafkabuf.network.sasl.jaas import unsupported
-from kafkabuf.network.sasl.kerberos_login import LoginConfig, Source
+from kafkabuf.network.sasl.kerberos_login import Source
 from kafkabuf.process.producer_log import producer_log
 
 log = producer_log("kafkabuf.network")
 
 
-class KerberosConfig(LoginConfig, Protocol):
-    @property
-    def sasl_kerberos_service_name(self) -> str | None: ...
-    @property
-    def sasl_kerberos_keytab(self) -> str | None: ...
-    @property
-    def sasl_kerberos_principal(self) -> str | None: ...
-
-
-def service_name(config: KerberosConfig, options: Mapping[str, str]) -> str:
+def service_name(config: ProducerConfig, options: Mapping[str, str]) -> str:
     configured, named = config.sasl_kerberos_service_name, options.get("serviceName")
     if configured and named and configured != named:
         raise ConfigError(
@@ -43,7 +34,7 @@ _WITHOUT_EFFECT = {"storeKey", "doNotPrompt", "refreshKrb5Config", "renewTGT"}
 _OPTIONS = {"useKeyTab", "keyTab", "principal", "useTicketCache", "ticketCache", "serviceName", "isInitiator", "debug"}
 
 
-def credentials_source(config: KerberosConfig, options: Mapping[str, str]) -> Source:
+def credentials_source(config: ProducerConfig, options: Mapping[str, str]) -> Source:
     """The keytab or ticket cache that the settings or JAAS options name; else the library's default ticket cache."""
     if unknown := options.keys() - _OPTIONS - _WITHOUT_EFFECT:
         raise unsupported(unknown, _OPTIONS | _WITHOUT_EFFECT)

@@ -4,35 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from kafkabuf.clock import Clock
 from kafkabuf.config.java_names import IAM_MODULE, KERBEROS_MODULE, OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, unshaded
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import ConfigError, SaslAuthenticationError
 from kafkabuf.network.sasl import msk, oauth
 from kafkabuf.network.sasl.jaas import unsupported
 from kafkabuf.network.sasl.scram import HASHES, Scram
-
-if TYPE_CHECKING:
-    from kafkabuf.config.secret import SecretStr
-    from kafkabuf.network.sasl.kerberos_settings import KerberosConfig
-
-    class SaslConfig(oauth.OAuthConfig, KerberosConfig, Protocol):
-        """The settings that SASL needs, under Kafka's names. The JAAS text may have user name and password instead."""
-
-        @property
-        def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
-        @property
-        def signs_for_msk(self) -> bool: ...
-        @property
-        def sasl_mechanism(self) -> str: ...
-        @property
-        def sasl_jaas_config(self) -> SecretStr | None: ...
-        @property
-        def sasl_username(self) -> str | None: ...
-        @property
-        def sasl_password(self) -> SecretStr | None: ...
-
 
 TOKEN_OPTION = "tokenauth"
 
@@ -86,7 +66,7 @@ class Mechanism(Protocol):
         """
 
 
-def mechanism(config: SaslConfig, clock: Clock, random: Callable[[], float]) -> Mechanism:
+def mechanism(config: ProducerConfig, clock: Clock, random: Callable[[], float]) -> Mechanism:
     """The mechanism that `sasl.mechanism` names, whatever other mechanisms the broker offers. Raises ConfigError."""
     name = config.sasl_mechanism
     options = {} if config.sasl_jaas_config is None else jaas_options(config.sasl_jaas_config.get_secret_value(), name)
@@ -114,7 +94,7 @@ def _is_token(options: Mapping[str, str]) -> bool:
     return text.lower() == "true"
 
 
-def _credentials(config: SaslConfig, options: Mapping[str, str]) -> tuple[str, str]:
+def _credentials(config: ProducerConfig, options: Mapping[str, str]) -> tuple[str, str]:
     username = options.get("username") if config.sasl_username is None else config.sasl_username
     password = options.get("password") if config.sasl_password is None else config.sasl_password.get_secret_value()
     if not username or not password:

@@ -8,11 +8,12 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from kafkabuf.clock import Clock
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import ConfigError, KafkaError, SaslAuthenticationError, printable
-from kafkabuf.network.sasl.retrievers import RetrieverConfig, check_options, extensions_in, retriever
+from kafkabuf.network.sasl.retrievers import check_options, extensions_in, retriever
 from kafkabuf.process.background import BackgroundCall
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: no character that could end the header with the token
@@ -36,23 +37,8 @@ class Token(NamedTuple):
 TokenProvider = Callable[[], "Token | tuple[str, float | None] | tuple[str, float | None, Mapping[str, str]] | str"]
 
 
-class OAuthConfig(RetrieverConfig, Protocol):
-    @property
-    def sasl_oauthbearer_token_provider(self) -> TokenProvider | None: ...
-    @property
-    def sasl_oauthbearer_token_endpoint_url(self) -> str | None: ...
-    @property
-    def sasl_login_refresh_window_factor(self) -> float: ...
-    @property
-    def sasl_login_refresh_window_jitter(self) -> float: ...
-    @property
-    def sasl_login_refresh_min_period_seconds(self) -> int: ...
-    @property
-    def sasl_login_refresh_buffer_seconds(self) -> int: ...
-
-
 def mechanism(
-    config: OAuthConfig, options: Mapping[str, str], clock: Clock, random: Callable[[], float]
+    config: ProducerConfig, options: Mapping[str, str], clock: Clock, random: Callable[[], float]
 ) -> OAuthBearer:
     """OAUTHBEARER from the settings, or JAAS options: clientId, clientSecret, scope, extension_*, ssl.truststore.*.
 
@@ -100,7 +86,9 @@ class OAuthBearer:
     slow_step = "the token provider, or token endpoint, has not given a token yet"
     advice = ""
 
-    def __init__(self, provider: TokenProvider, config: OAuthConfig, clock: Clock, random: Callable[[], float]) -> None:
+    def __init__(
+        self, provider: TokenProvider, config: ProducerConfig, clock: Clock, random: Callable[[], float]
+    ) -> None:
         self._provider = provider
         self._config = config
         self._clock = clock

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kafkabuf.clock import Clock
 from kafkabuf.config.java_names import DEFAULT_RETRIEVER, FILE_RETRIEVER, JWT_BEARER_RETRIEVER
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import ConfigError
 from kafkabuf.network.http.request import basic
 from kafkabuf.network.sasl import assertion
 from kafkabuf.network.sasl.jaas import unsupported
-from kafkabuf.network.sasl.token_endpoint import EndpointConfig, Grant, TokenEndpoint
+from kafkabuf.network.sasl.token_endpoint import Grant, TokenEndpoint
 
 if TYPE_CHECKING:
-    from kafkabuf.config.secret import SecretStr
+    pass
 
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -35,19 +36,6 @@ _NEEDED = (
 )
 
 
-class RetrieverConfig(EndpointConfig, assertion.AssertionConfig, Protocol):
-    @property
-    def sasl_oauthbearer_header_urlencode(self) -> bool: ...
-    @property
-    def sasl_oauthbearer_jwt_retriever_class(self) -> str: ...
-    @property
-    def sasl_oauthbearer_client_credentials_client_id(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_client_credentials_client_secret(self) -> SecretStr | None: ...
-    @property
-    def sasl_oauthbearer_scope(self) -> str | None: ...
-
-
 def check_options(options: Mapping[str, str]) -> None:
     """Raises ConfigError for a JAAS option other than clientId, clientSecret, scope, ssl.truststore.*, extension_*."""
     unknown = {name for name in options.keys() - _JAAS_OPTIONS if not name.startswith(_EXTENSION)}
@@ -61,7 +49,7 @@ def extensions_in(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def retriever(
-    url: str, config: RetrieverConfig, options: Mapping[str, str], clock: Clock, random: Callable[[], float]
+    url: str, config: ProducerConfig, options: Mapping[str, str], clock: Clock, random: Callable[[], float]
 ) -> Callable[[], str | tuple[str, float | None]]:
     """What gets a token from the URL, and its expiry if the endpoint gives one. Raises ConfigError."""
     kind = config.sasl_oauthbearer_jwt_retriever_class
@@ -92,12 +80,12 @@ def _path(url: str) -> str:
     return urllib.parse.unquote(path)
 
 
-def _scope(config: RetrieverConfig, options: Mapping[str, str]) -> dict[str, str]:
+def _scope(config: ProducerConfig, options: Mapping[str, str]) -> dict[str, str]:
     scope = (config.sasl_oauthbearer_scope or options.get("scope") or "").strip()
     return {"scope": scope} if scope else {}
 
 
-def _jwt_bearer(config: RetrieverConfig, options: Mapping[str, str], clock: Clock) -> Grant:
+def _jwt_bearer(config: ProducerConfig, options: Mapping[str, str], clock: Clock) -> Grant:
     """The grant of RFC 7523, 2.1: the assertion itself stands for the authorization."""
     make, scope = assertion.source(config, clock), _scope(config, options)
     if make is None:
@@ -108,7 +96,7 @@ def _jwt_bearer(config: RetrieverConfig, options: Mapping[str, str], clock: Cloc
     return lambda: ({"grant_type": _JWT_BEARER, "assertion": make(), **scope}, {})
 
 
-def _client(config: RetrieverConfig, options: Mapping[str, str], clock: Clock) -> Grant:
+def _client(config: ProducerConfig, options: Mapping[str, str], clock: Clock) -> Grant:
     """The grant of RFC 6749, 4.4; the client proves itself by an assertion (RFC 7523, 2.2), or by its secret."""
     client_id = config.sasl_oauthbearer_client_credentials_client_id or options.get("clientId")
     form = {"grant_type": "client_credentials", **_scope(config, options)}

@@ -12,10 +12,11 @@ import re
 import ssl
 import urllib.parse
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.clock import Clock
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.config.schema_registry import Address
 from kafkabuf.errors import ConfigError, NetworkError, SaslAuthenticationError, SslAuthenticationError
 from kafkabuf.network.http import proxy as http_proxy
@@ -43,17 +44,6 @@ def is_retriable(status: int) -> bool:
     return status >= 500 or status in {408, 425, 429}
 
 
-class EndpointConfig(Protocol):
-    @property
-    def sasl_login_connect_timeout_ms(self) -> int | None: ...
-    @property
-    def sasl_login_read_timeout_ms(self) -> int | None: ...
-    @property
-    def sasl_login_retry_backoff_ms(self) -> int: ...
-    @property
-    def sasl_login_retry_backoff_max_ms(self) -> int: ...
-
-
 class TokenEndpoint:
     """The endpoint that issues tokens. Raises ConfigError for a URL that is not https, or for a proxy of no use.
 
@@ -64,7 +54,7 @@ class TokenEndpoint:
         self,
         url: str,
         grant: Grant,
-        config: EndpointConfig,
+        config: ProducerConfig,
         *,
         trusted: str | None,
         trusted_password: str | None = None,

@@ -6,8 +6,9 @@ import os
 import ssl
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError, printable
 from kafkabuf.network.tls import pem
 from kafkabuf.network.tls.stores import Store, key_with_chain, trusted_certificates
@@ -19,34 +20,7 @@ VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3
 SUITES_OF_1_3 = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 
 
-class TlsConfig(Protocol):
-    """The settings that TLS needs, under Kafka's names. Stores are files, or PEM text."""
-
-    @property
-    def ssl_truststore_location(self) -> str | None: ...
-    @property
-    def ssl_truststore_password(self) -> SecretStr | None: ...
-    @property
-    def ssl_truststore_certificates(self) -> SecretStr | None: ...
-    @property
-    def ssl_keystore_location(self) -> str | None: ...
-    @property
-    def ssl_keystore_password(self) -> SecretStr | None: ...
-    @property
-    def ssl_keystore_key(self) -> SecretStr | None: ...
-    @property
-    def ssl_keystore_certificate_chain(self) -> SecretStr | None: ...
-    @property
-    def ssl_key_password(self) -> SecretStr | None: ...
-    @property
-    def ssl_enabled_protocols(self) -> tuple[str, ...]: ...
-    @property
-    def ssl_cipher_suites(self) -> tuple[str, ...] | None: ...
-    @property
-    def ssl_endpoint_identification_algorithm(self) -> str: ...
-
-
-def client_context(config: TlsConfig) -> ssl.SSLContext:
+def client_context(config: ProducerConfig) -> ssl.SSLContext:
     """A context that checks the broker's certificate and, unless switched off, its name. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
@@ -155,7 +129,7 @@ def _advice_on_handshake(reason: str) -> str:
     return "check security.protocol, the port, and the ssl settings on both sides"
 
 
-def _load_key(context: ssl.SSLContext, config: TlsConfig) -> None:
+def _load_key(context: ssl.SSLContext, config: ProducerConfig) -> None:
     location, key, chain = config.ssl_keystore_location, config.ssl_keystore_key, config.ssl_keystore_certificate_chain
     if location is not None and (key is not None or chain is not None):
         raise ConfigError("ssl.keystore.location and the key as text are both set: set only one of them")
@@ -183,7 +157,7 @@ def _text_of(name: str, value: SecretStr, wanted: Callable[[str], list[pem.Block
         raise ConfigError(f"{name}: {_not_pem(error, None)}") from None
 
 
-def _load_text(context: ssl.SSLContext, name: str, text: str, config: TlsConfig) -> None:
+def _load_text(context: ssl.SSLContext, name: str, text: str, config: ProducerConfig) -> None:
     # OpenSSL reads keys from files only. These files are in memory: a secret must not touch the disk. There are two,
     # because a pipe can be read once.
     with ExitStack() as opened:
@@ -212,7 +186,7 @@ def _in_memory(name: str, data: bytes, opened: ExitStack) -> str:
     )
 
 
-def _load_chain(context: ssl.SSLContext, name: str, chain: str, key: str, config: TlsConfig) -> None:
+def _load_chain(context: ssl.SSLContext, name: str, chain: str, key: str, config: ProducerConfig) -> None:
     try:
         context.load_cert_chain(chain, key, password=_password(config, name))
     except (OSError, ValueError) as error:
@@ -220,7 +194,7 @@ def _load_chain(context: ssl.SSLContext, name: str, chain: str, key: str, config
         raise ConfigError(f"{text}, and ssl.key.password must match if the key is encrypted") from None
 
 
-def _password(config: TlsConfig, name: str) -> Callable[[], str]:
+def _password(config: ProducerConfig, name: str) -> Callable[[], str]:
     """The callback that OpenSSL calls for an encrypted key. Without a callback OpenSSL would ask at the terminal."""
 
     def missing() -> NoReturn:
