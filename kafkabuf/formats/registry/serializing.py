@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from kafkabuf.clock import Clock
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.config.schema_registry import FRAMINGS
 from kafkabuf.errors import ConfigError, TimeoutError
 from kafkabuf.formats.json.format import Json
@@ -16,15 +17,6 @@ from kafkabuf.formats.rows.format import Format
 ByTopic = dict[str, tuple[Callable[[Any], bytes | None], tuple[str, bytes] | None, float]]
 
 
-class Settings(Protocol):
-    @property
-    def key_serializer(self) -> Any: ...
-    @property
-    def value_serializer(self) -> Any: ...
-    @property
-    def record_magic(self) -> Literal["auto", 1, 2]: ...
-
-
 class TopicSchemas:
     """The formats that are serializers of a producer.
 
@@ -33,7 +25,7 @@ class TopicSchemas:
     format with a prefix of its own.
     """
 
-    def __init__(self, config: Settings, registry: SchemaRegistry, clock: Clock) -> None:
+    def __init__(self, config: ProducerConfig, registry: SchemaRegistry, clock: Clock) -> None:
         """Raises ConfigError for a format that cannot encode objects with a schema of the registry."""
         self._registry = registry
         self._clock = clock
@@ -76,7 +68,7 @@ class TopicSchemas:
         by_topic[topic] = serializer.object_serializer(field), resolved.header, asked + self._lifetime
 
 
-def _check(field: str, format: Format, registry: SchemaRegistry, config: Settings) -> None:
+def _check(field: str, format: Format, registry: SchemaRegistry, config: ProducerConfig) -> None:
     name = type(format).__name__
     if format.schema is None and not registry.names_schema:
         raise ConfigError(

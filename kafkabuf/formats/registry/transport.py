@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Mapping
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from kafkabuf.config.schema_registry import Address
-from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import ConfigError
+from kafkabuf.formats.registry.settings import RegistrySettings
 from kafkabuf.network.http import proxy as http_proxy
 from kafkabuf.network.http import request as http_request
 from kafkabuf.network.http.request import Advice, Closing, Request, Response, Transport
@@ -24,30 +24,13 @@ ADVICE = Advice(
 THREAD = "kafkabuf-schema-registry"
 
 
-class HttpSettings(Protocol):
-    @property
-    def ssl_ca_location(self) -> str | None: ...
-    @property
-    def ssl_certificate_location(self) -> str | None: ...
-    @property
-    def ssl_key_location(self) -> str | None: ...
-    @property
-    def ssl_key_password(self) -> SecretStr | None: ...
-    @property
-    def proxy(self) -> Address | None: ...
-    @property
-    def http_connect_timeout_ms(self) -> int: ...
-    @property
-    def http_read_timeout_ms(self) -> int: ...
-
-
 def send(
     address: Address,
     method: str,
     path: str,
     headers: Mapping[str, str],
     body: bytes | None,
-    settings: HttpSettings,
+    settings: RegistrySettings,
     seconds: float,
     closing: Closing,
 ) -> Response:
@@ -66,7 +49,7 @@ def send(
     return http_request.send(request, transport, seconds, closing)
 
 
-def tls_context(settings: HttpSettings) -> ssl.SSLContext:
+def tls_context(settings: RegistrySettings) -> ssl.SSLContext:
     """A context that checks the server's certificate and name. Raises ConfigError for a file that is not readable."""
     context = ssl.create_default_context()
     if settings.ssl_ca_location is not None:
@@ -85,7 +68,7 @@ def tls_context(settings: HttpSettings) -> ssl.SSLContext:
     return context
 
 
-def _load_key(context: ssl.SSLContext, settings: HttpSettings, certificate: str) -> None:
+def _load_key(context: ssl.SSLContext, settings: RegistrySettings, certificate: str) -> None:
     secret = settings.ssl_key_password
 
     def missing() -> NoReturn:  # without a callback OpenSSL would ask at the terminal
