@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import nsmallest
-from typing import Protocol
 
 from kafkabuf.broker.configs.node_kinds import MAX_CONNECTIONS, PER_ADDRESS, PER_ADDRESS_OVERRIDES, overrides
+from kafkabuf.broker.configs.nodes import NodeConfigs
 from kafkabuf.broker.guards.limits import ConnectionLimits
 from kafkabuf.broker.nodes.node import Connection
 
@@ -21,16 +21,10 @@ from kafkabuf.broker.nodes.node import Connection
 _CLOSED_AT_A_TIME = 500
 
 
-class Settings(Protocol):
-    """What the quotas need of the settings of the nodes."""
-
-    def set_for(self, name: str, node_id: int) -> str | None: ...
-
-
 class ConnectionQuotas:
     """`limits` are those that the cluster was made with; `settings` has what was changed since."""
 
-    def __init__(self, node_id: int, limits: ConnectionLimits, settings: Settings) -> None:
+    def __init__(self, node_id: int, limits: ConnectionLimits, settings: NodeConfigs) -> None:
         self._node_id = node_id
         self._limits = limits
         self._settings = settings

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from kafkabuf.broker.guards.acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceType, bits
+from kafkabuf.broker.guards.authorizer import Authorizer
 from kafkabuf.errors import (
     ClusterAuthorizationError,
     GroupAuthorizationError,
@@ -35,13 +36,6 @@ _CONFIG_TYPES = {
     **dict.fromkeys((4, 8, 16), ResourceType.CLUSTER),
     32: ResourceType.GROUP,
 }
-
-
-class Authorizer(Protocol):
-    """What the rights of a client need of the authorizer."""
-
-    def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool: ...
-    def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool: ...
 
 
 class Rights:

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Protocol
+
+from kafkabuf.broker.storage.batches import Segments
 
 NO_EPOCH = -1
 NO_OFFSET = -1
-
-
-class Segments(Protocol):
-    """What the epochs need of the log's segments. `save_epochs` stores the entries before each change."""
-
-    @property
-    def end_offset(self) -> int: ...
-    def save_epochs(self, entries: list[tuple[int, int]]) -> None: ...
 
 
 class LeaderEpochs:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kafkabuf.broker.configs.cluster_config import ClusterConfig
 from kafkabuf.broker.records import message_set
 from kafkabuf.broker.records._batch import BatchInfo
 from kafkabuf.broker.records.validator import check_records
@@ -27,13 +28,6 @@ _FIRST_TO_KNOW_ABORTABLE = 11
 _FIRST_OF_VERSION_2 = 12
 
 
-class Config(Protocol):
-    """What an append needs of the cluster's settings."""
-
-    @property
-    def verify_records(self) -> bool: ...
-
-
 class Cluster(Protocol):
     """What an append needs of the cluster."""
 
@@ -41,7 +35,7 @@ class Cluster(Protocol):
     transactions: Transactions
 
     @property
-    def config(self) -> Config: ...
+    def config(self) -> ClusterConfig: ...
     @property
     def catalogue(self) -> Catalogue: ...
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
+from kafkabuf.broker.configs.resources import MetricsConfigs
 from kafkabuf.broker.telemetry.arrived import Arrived, Push
 from kafkabuf.broker.telemetry.peer import Peer
-from kafkabuf.broker.telemetry.subscriptions import Subscriptions, Wanted, wanted_of, what_a_client_is
+from kafkabuf.broker.telemetry.subscriptions import Wanted, wanted_of, what_a_client_is
 from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.clock import Clock
 from kafkabuf.protocol.error_codes import ErrorCode
@@ -62,7 +63,7 @@ class ClientMetricsManager:
     """`largest`: the most bytes of a push, as they come. Accepted pushes go to `arrived`."""
 
     def __init__(
-        self, node_id: int, subscriptions: Subscriptions, clock: Clock, largest: int, arrived: Arrived
+        self, node_id: int, subscriptions: MetricsConfigs, clock: Clock, largest: int, arrived: Arrived
     ) -> None:
         self._node_id = node_id
         self._subscriptions = subscriptions

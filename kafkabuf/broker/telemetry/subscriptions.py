@@ -15,10 +15,10 @@ import logging
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 from uuid import UUID
 
 from kafkabuf.broker.configs.kinds import LIST, parse
+from kafkabuf.broker.configs.resources import MetricsConfigs
 from kafkabuf.broker.expressions import Pattern
 from kafkabuf.broker.telemetry.peer import Peer
 from kafkabuf.broker.waiting.slices import Work
@@ -32,16 +32,6 @@ _LONGEST_PATTERNS = 2_000
 # Metrics in a step of the work.
 _METRICS = 1_000
 _INT32 = 1 << 32
-
-
-class Subscriptions(Protocol):
-    """The settings of all subscriptions. `version` grows with each change."""
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def names(self) -> list[str]: ...
-    def of(self, name: str) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +56,7 @@ def what_a_client_is(instance_id: UUID, client_id: str | None, peer: Peer) -> di
     }
 
 
-def wanted_of(subscriptions: Subscriptions, client: Mapping[str, str], instance_id: UUID) -> Work[Wanted]:
+def wanted_of(subscriptions: MetricsConfigs, client: Mapping[str, str], instance_id: UUID) -> Work[Wanted]:
     """What the operator wants of a client. The same on every node."""
     version, interval_ms = subscriptions.version, DEFAULT_INTERVAL_MS
     metrics: dict[str, None] = {}
