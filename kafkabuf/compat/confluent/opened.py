@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 from kafkabuf.append._producer import ProducerCore
 from kafkabuf.backoff import uniform
@@ -22,13 +22,10 @@ from kafkabuf.network.client import NetworkClient
 from kafkabuf.network.connection_state import NodeConnection
 from kafkabuf.network.resolve import Address
 from kafkabuf.producer import KafkaProducer
+from kafkabuf.sending.lifetime import Disownable
 
 # At most so many errors wait for poll(); newer errors push the oldest out.
 MOST_ERRORS = 100
-
-
-class Face(Protocol):
-    def _disown(self) -> None: ...
 
 
 class Opened(KafkaProducer):
@@ -41,7 +38,7 @@ class Opened(KafkaProducer):
     def __init__(
         self,
         settings: dict[str, Any],
-        face: Face,
+        face: Disownable,
         *,
         errors: deque[KafkaError] | None,
         throttles: Throttles | None = None,

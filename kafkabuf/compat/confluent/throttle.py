@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
 
 from kafkabuf.errors import host_port
 from kafkabuf.network.client import NetworkClient
+from kafkabuf.network.connection_state import NodeConnection
 
 # At most so many events wait for poll(); newer events push the oldest out.
 MOST_EVENTS = 100
@@ -26,11 +26,6 @@ class ThrottleEvent:
         return f"{self.broker_name}/{self.broker_id} throttled for {int(self.throttle_time * 1000)} ms"
 
 
-class _Node(Protocol):
-    host: str
-    port: int
-
-
 class Throttles:
     """The events of one producer that poll() has not told yet."""
 
@@ -43,7 +38,7 @@ class Throttles:
         """Hear of the client's responses. Holds its nodes and not the client, which would be a cycle."""
         client.on_throttle = partial(self._note, client._nodes)
 
-    def _note(self, nodes: Mapping[int, _Node], node_id: int, throttle_ms: int) -> None:
+    def _note(self, nodes: Mapping[int, NodeConnection], node_id: int, throttle_ms: int) -> None:
         """Thread: Sender. As librdkafka does: every throttle time, and the first response without one after that."""
         throttled = throttle_ms > 0
         if not throttled and not self._throttled:
