@@ -6,8 +6,8 @@
 - an object with `serialize(topic, headers, data)`, like Java's Serializer; `headers` is a list of pairs, to which the
   serializer may add pairs; the producer's close() calls the serializer's `close()`, if it has one;
 - `kafkabuf.formats.Avro(schema)`;
-- a serializer of confluent-kafka, also of its Schema Registry (`pip install kafkabuf[schema-registry]`); the producer
-  calls it with (data, SerializationContext(topic, "key" or "value", headers));
+- a serializer of confluent-kafka, also of its Schema Registry (`pip install 'confluent-kafka[schemaregistry]'`); the
+  producer calls it with (data, SerializationContext(topic, "key" or "value", headers));
 - a name: string, bytes, json, short, integer, long, float, double, uuid, boolean, or the name of the Java class.
 
 The producer also passes None to a serializer. The serializers of this module return None for it (Kafka's null), as

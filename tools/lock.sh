@@ -35,7 +35,7 @@ compile --extra bench --constraint requirements.lock --output-file requirements-
 compile --extra docs --constraint requirements.lock --output-file requirements-docs.lock "$tools/pyproject.toml"
 # botocore needs an older python-dateutil than the lock file of the tests has.
 compile --extra aws-msk --output-file requirements-aws-msk.lock "$tools/pyproject.toml"
-compile --extra pkcs12 --extra verify --extra schema-registry --extra prometheus --extra opentelemetry \
+compile --extra pkcs12 --extra verify --extra prometheus --extra opentelemetry \
     --constraint requirements.lock --output-file requirements-extras.lock "$tools/pyproject.toml"
 compile --constraint requirements.lock --constraint requirements-build.lock \
     --output-file requirements-wheel.lock "$tools/wheel.in"

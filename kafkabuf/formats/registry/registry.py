@@ -1,10 +1,8 @@
 """The Schema Registry: which schema a topic's keys or values are written with, and the bytes that name it.
 
-    registry = SchemaRegistry({"schema.registry.url": "https://registry:8081", "basic.auth.user.info": "me:secret"})
-    resolved = registry.resolve(schema, subject=registry.subject("orders", "value"), timeout=10)
-    resolved.schema, resolved.prefix     # encode with this text; these bytes go in front of each value
-
-A request goes through confluent-kafka's client where `kafkabuf[schema-registry]` is installed, else through our own.
+registry = SchemaRegistry({"schema.registry.url": "https://registry:8081", "basic.auth.user.info": "me:secret"})
+resolved = registry.resolve(schema, subject=registry.subject("orders", "value"), timeout=10)
+resolved.schema, resolved.prefix     # encode with this text; these bytes go in front of each value
 """
 
 from __future__ import annotations
@@ -20,7 +18,8 @@ from kafkabuf.errors import ConfigError, SchemaRegistryError, SerializationError
 from kafkabuf.formats.registry import avro_compatibility, framing
 from kafkabuf.formats.registry.cache import ResponseCache
 from kafkabuf.formats.registry.closing import Closing
-from kafkabuf.formats.registry.requests import Deadline, Requests, Session
+from kafkabuf.formats.registry.requests import Deadline, Requests
+from kafkabuf.formats.registry.rest_client import RestSession
 from kafkabuf.formats.registry.schemas import KINDS, Registered, Schema, SchemaReference
 from kafkabuf.formats.registry.settings import RegistrySettings, check_choice
 from kafkabuf.formats.rows.subjects import subject_name
@@ -69,20 +68,17 @@ class _Choice(NamedTuple):
 class SchemaRegistry:
     """A registry, by its settings (`settings.py`). Any number of threads may share it.
 
-    `client` is "confluent", "kafkabuf" for our own, or "auto" for confluent-kafka's where it serves. No connection
-    stays open between requests, and no thread. A pickle has the settings, secrets included, as a producer's has, and
-    nothing of what is remembered. Spark's executors need no registry: they get a `Resolved`. Raises ConfigError.
+    No connection stays open between requests, and no thread. A pickle has the settings, secrets included, as a
+    producer's has, and nothing of what is remembered. Spark's executors need no registry: they get a `Resolved`.
+    Raises ConfigError.
 
     Remembered: a schema by its id or guid, for ever, because a registry never gives them to another schema; the latest
     version of a subject and the registration of a schema, for `latest.cache.ttl.sec`, because a new version, or the
     deletion of a subject, changes them and nobody says so. A schema that cannot be used is forgotten.
     """
 
-    def __init__(
-        self, settings: Mapping[str, Any] | RegistrySettings, *, client: str = "auto", clock: Clock | None = None
-    ) -> None:
+    def __init__(self, settings: Mapping[str, Any] | RegistrySettings, *, clock: Clock | None = None) -> None:
         self.settings = settings if isinstance(settings, RegistrySettings) else RegistrySettings(settings)
-        self._client = client
         self._clock = clock or SystemClock()
         ttl = self.settings.latest_cache_ttl_sec
         self.lifetime = _FOR_EVER if ttl == -1 else float(ttl)  # seconds for which a response about a subject serves
@@ -92,7 +88,7 @@ class SchemaRegistry:
         settings = self.settings
         self._process = os.getpid()
         self._closing = Closing()
-        self._requests = Requests(settings, self._client, self._clock, self._closing)
+        self._requests = Requests(settings, self._clock, self._closing)
         self._cache = ResponseCache(settings.cache_capacity, settings.retries_max_wait_ms / 1000, self._clock)
 
     def _deadline(self, timeout: float) -> Deadline:
@@ -108,7 +104,7 @@ class SchemaRegistry:
         self._closing.close(because)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.settings, self._client)
+        return SchemaRegistry, (self.settings,)
 
     @also_unfinished
     def __repr__(self) -> str:
@@ -239,7 +235,9 @@ class SchemaRegistry:
             self.lifetime,
         )
 
-    def _ask(self, subject: str | None, request: Callable[[Session], T], deadline: Deadline, if_missing: str = "") -> T:
+    def _ask(
+        self, subject: str | None, request: Callable[[RestSession], T], deadline: Deadline, if_missing: str = ""
+    ) -> T:
         """The response to a request about a subject, which the error of a refusal names: registries often do not."""
         try:
             return self._requests.ask(request, deadline)
@@ -339,7 +337,3 @@ def _check_subject(subject: object) -> None:
 def _text_format(kind: str | None) -> str | None:
     """What a registry is asked for where it has the choice: the descriptor of a Protobuf schema, not its text."""
     return "serialized" if kind == "PROTOBUF" else None
-
-
-def _reopened(settings: RegistrySettings, client: str) -> SchemaRegistry:
-    return SchemaRegistry(settings, client=client)

@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.clock import Clock
 from kafkabuf.config.schema_registry import Address
-from kafkabuf.errors import (
-    ConfigError,
-    KafkaError,
-    NetworkError,
-    SchemaRegistryError,
-    SslAuthenticationError,
-    TimeoutError,
-)
+from kafkabuf.errors import KafkaError, NetworkError, SchemaRegistryError, SslAuthenticationError, TimeoutError
 from kafkabuf.formats.registry.closing import Closing
-from kafkabuf.formats.registry.confluent_client import ConfluentSession, usable
 from kafkabuf.formats.registry.rest_client import RestSession
-from kafkabuf.formats.registry.schemas import Registered, Schema
 from kafkabuf.formats.registry.settings import HIDDEN, RegistrySettings
 from kafkabuf.formats.registry.tokens import TokenSource
 from kafkabuf.process.threads import new_waiter
 
-CLIENTS = ("auto", "confluent", "kafkabuf")
-
 T = TypeVar("T")
-
-
-class Session(Protocol):
-    """Requests to one URL, for one request."""
-
-    def register(self, subject: str, schema: Schema, normalize: bool) -> Registered: ...
-    def lookup(self, subject: str, schema: Schema, normalize: bool, deleted: bool) -> Registered: ...
-    def version(self, subject: str, version: int | None, text_format: str | None) -> Registered: ...
-    def by_id(self, schema_id: int, subject: str | None, text_format: str | None) -> Schema: ...
-    def by_guid(self, guid: str) -> Schema: ...
 
 
 class Deadline(NamedTuple):
@@ -52,13 +31,8 @@ class Requests:
     The URL that answered last is stale as soon as it does not answer. The next one is then tried in the same call.
     """
 
-    def __init__(self, settings: RegistrySettings, client: str, clock: Clock, closing: Closing) -> None:
-        if client not in CLIENTS:
-            raise ConfigError(f"client must be {', '.join(CLIENTS)}, found {client!r}")
+    def __init__(self, settings: RegistrySettings, clock: Clock, closing: Closing) -> None:
         self._settings = settings
-        # Loads confluent-kafka, which no call may do later.
-        available = client != "kafkabuf" and usable(settings)
-        self._theirs = client == "confluent" or available
         self._clock = clock
         self._closing = closing
         self._tokens = TokenSource(settings, clock, closing)
@@ -68,7 +42,7 @@ class Requests:
     def deadline(self, seconds: float) -> Deadline:
         return Deadline(seconds, self._clock.monotonic() + seconds)
 
-    def ask(self, request: Callable[[Session], T], deadline: Deadline) -> T:
+    def ask(self, request: Callable[[RestSession], T], deadline: Deadline) -> T:
         """The response to a request. Raises the registry's refusal, or TimeoutError, NetworkError without an answer."""
         failures = 0
         while True:
@@ -100,7 +74,7 @@ class Requests:
         count = len(self._settings.schema_registry_url)
         return [(self._first + step) % count for step in range(count)]
 
-    def _ask_one(self, index: int, request: Callable[[Session], T], deadline: Deadline, urls: int) -> T:
+    def _ask_one(self, index: int, request: Callable[[RestSession], T], deadline: Deadline, urls: int) -> T:
         address = self._settings.schema_registry_url[index]
         # The URLs share the time: one that swallows packets must not take that of the others.
         seconds = self._left(deadline) / urls
@@ -115,18 +89,14 @@ class Requests:
                 raise
         return self._send(address, request, self._tokens.token(share - self._clock.monotonic()), share)
 
-    def _send(self, address: Address, request: Callable[[Session], T], token: str | None, until: float) -> T:
+    def _send(self, address: Address, request: Callable[[RestSession], T], token: str | None, until: float) -> T:
         try:
-            return request(self._session(address, token, until - self._clock.monotonic()))
+            seconds = until - self._clock.monotonic()
+            return request(RestSession(self._settings, address, token, seconds, self._closing))
         except KafkaError as error:
             if token is not None:  # one of an endpoint is not among the secrets of the settings
                 error.args = (str(error).replace(token, HIDDEN),)
             raise
-
-    def _session(self, address: Address, token: str | None, seconds: float) -> Session:
-        return (ConfluentSession if self._theirs else RestSession)(
-            self._settings, address, token, seconds, self._closing
-        )
 
     def _struck(self, error: KafkaError) -> KafkaError:
         error.args = (self._settings.struck(str(error)),)

@@ -1,4 +1,4 @@
-"""kafkabuf's own client of the registry's REST API. It needs the standard library alone."""
+"""The client of the registry's REST API. It needs the standard library alone."""
 
 from __future__ import annotations
 

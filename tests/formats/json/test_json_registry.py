@@ -30,7 +30,7 @@ def fake() -> Iterator[FakeRegistry]:
 def rig_with(fake: FakeRegistry, **settings: str) -> Rig:
     rig = Rig()
     given = {"schema.registry.url": fake.url} | {name.replace("_", "."): value for name, value in settings.items()}
-    rig.producer.registry = SchemaRegistry(given, client="kafkabuf", clock=rig.clock)
+    rig.producer.registry = SchemaRegistry(given, clock=rig.clock)
     return rig
 
 

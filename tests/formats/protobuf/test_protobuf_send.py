@@ -39,9 +39,7 @@ def fake() -> Iterator[FakeRegistry]:
 def rig_with(fake: FakeRegistry, **settings: str) -> Rig:
     rig = Rig()
     settings = {name.replace("_", "."): value for name, value in settings.items()}
-    rig.producer.registry = SchemaRegistry(
-        {"schema.registry.url": fake.url} | settings, client="kafkabuf", clock=rig.clock
-    )
+    rig.producer.registry = SchemaRegistry({"schema.registry.url": fake.url} | settings, clock=rig.clock)
     return rig
 
 
@@ -113,7 +111,7 @@ def test_producer_with_a_registry_sends_what_confluents_deserializer_reads(
 
 def test_schema_of_a_registry_that_lacks_a_column_is_refused_before_a_row(fake: FakeRegistry) -> None:
     text = 'syntax = "proto3"; package test.rows; message Person { int64 id = 1; }'
-    SchemaRegistry({"url": fake.url}, client="kafkabuf").resolve(text, "PROTOBUF", subject=f"{TOPIC}-value")
+    SchemaRegistry({"url": fake.url}).resolve(text, "PROTOBUF", subject=f"{TOPIC}-value")
     rig = rig_with(fake, use_latest_version="true", auto_register_schemas="false", latest_compatibility_strict="false")
     with pytest.raises(SerializationError, match="has no field for 'name'") as raised:
         rig.producer.send_arrow(TABLE, TOPIC, value_format=Protobuf(PERSON))

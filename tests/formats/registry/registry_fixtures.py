@@ -1,4 +1,4 @@
-"""A fake registry and both clients of it: a test with `client` runs with each."""
+"""A fake registry."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.formats.registry.registry_support import CLIENTS, FakeRegistry, running
-
-
-@pytest.fixture(params=CLIENTS)
-def client(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+from tests.formats.registry.registry_support import FakeRegistry, running
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from uuid import NAMESPACE_URL, uuid5
 from kafkabuf.clock import ManualClock
 from kafkabuf.formats.registry import SchemaRegistry
 
-CLIENTS = ("kafkabuf", "confluent")
 RECORD = '{"type":"record","name":"R","namespace":"n","fields":[{"name":"a","type":"long"}]}'
 WIDER = RECORD.replace("}]}", '},{"name":"b","type":"long","default":0}]}')
 OTHER = RECORD.replace("long", "string")
@@ -211,7 +210,7 @@ def _send(handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
     handler.wfile.write(body)
 
 
-def connect(fake: FakeRegistry, client: str, **settings: Any) -> SchemaRegistry:
+def connect(fake: FakeRegistry, **settings: Any) -> SchemaRegistry:
     """A client whose pauses take no time: its clock moves by itself."""
     clock = ManualClock(auto_advance=True)
-    return SchemaRegistry({"schema.registry.url": fake.url} | settings, client=client, clock=clock)
+    return SchemaRegistry({"schema.registry.url": fake.url} | settings, clock=clock)

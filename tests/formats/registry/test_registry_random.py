@@ -49,7 +49,7 @@ class Peer:
 
     def registered(self, format: Format, framing: str) -> tuple[Format, SerializationContext]:
         """The format with the frame of a subject of its own, and where its values come from."""
-        registry = SchemaRegistry({"url": self._fake.url, "schema.id.framing": framing}, client="kafkabuf")
+        registry = SchemaRegistry({"url": self._fake.url, "schema.id.framing": framing})
         topic = f"t{len(self._fake.subjects)}"
         resolved = resolve_format(registry, format, topic, "value", None, 60)
         headers: Any = [] if resolved.header is None else [resolved.header]

@@ -23,7 +23,6 @@ from kafkabuf.formats.registry import SchemaRegistry
 from tests.formats.registry.registry_support import RECORD, WIDER, FakeRegistry, running
 from tests.network.tls.certificates import Authority, Identity
 
-CLIENTS = ("kafkabuf", "confluent")
 PASSWORD = "of-the-key"
 
 
@@ -51,11 +50,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return Files(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture(params=CLIENTS)
-def client(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
@@ -69,50 +63,50 @@ def secure(files: Files) -> Iterator[FakeRegistry]:
         yield fake
 
 
-def connect(fake: FakeRegistry, client: str, **settings: Any) -> SchemaRegistry:
+def connect(fake: FakeRegistry, **settings: Any) -> SchemaRegistry:
     clock = ManualClock(auto_advance=True)
-    return SchemaRegistry({"schema.registry.url": fake.url} | settings, client=client, clock=clock)
+    return SchemaRegistry({"schema.registry.url": fake.url} | settings, clock=clock)
 
 
-def test_registry_whose_ca_is_trusted_answers(secure: FakeRegistry, files: Files, client: str) -> None:
-    assert connect(secure, client, **{"ssl.ca.location": files.ca}).resolve(RECORD, subject="s").id == 100
+def test_registry_whose_ca_is_trusted_answers(secure: FakeRegistry, files: Files) -> None:
+    assert connect(secure, **{"ssl.ca.location": files.ca}).resolve(RECORD, subject="s").id == 100
 
 
-def test_registry_whose_ca_is_not_trusted_is_refused_at_once(secure: FakeRegistry, client: str) -> None:
+def test_registry_whose_ca_is_not_trusted_is_refused_at_once(secure: FakeRegistry) -> None:
     with pytest.raises(SslAuthenticationError, match=r"is not trusted: .*ssl\.ca\.location"):
-        connect(secure, client, **{"basic.auth.user.info": "me:secret"}).resolve(RECORD, subject="s")
+        connect(secure, **{"basic.auth.user.info": "me:secret"}).resolve(RECORD, subject="s")
     assert secure.seen == [], "no credentials before trust"
 
 
-def test_name_in_the_certificate_is_checked(secure: FakeRegistry, files: Files, client: str) -> None:
+def test_name_in_the_certificate_is_checked(secure: FakeRegistry, files: Files) -> None:
     url = secure.url.replace("127.0.0.1", "localhost")
     with pytest.raises(SslAuthenticationError, match="Hostname mismatch"):
-        connect(secure, client, **{"url": url, "ssl.ca.location": files.ca, "schema.registry.url": None}).resolve(
+        connect(secure, **{"url": url, "ssl.ca.location": files.ca, "schema.registry.url": None}).resolve(
             RECORD, subject="s"
         )
 
 
-def test_expired_certificate_is_told_with_what_helps(files: Files, client: str) -> None:
+def test_expired_certificate_is_told_with_what_helps(files: Files) -> None:
     """Another CA does not help."""
     with running(FakeRegistry(), files.context(files.expired)) as fake:
-        registry = connect(fake, client, **{"ssl.ca.location": files.ca, "basic.auth.user.info": "me:secret"})
+        registry = connect(fake, **{"ssl.ca.location": files.ca, "basic.auth.user.info": "me:secret"})
         with pytest.raises(SslAuthenticationError, match="has expired; the server needs a new certificate") as caught:
             registry.resolve(RECORD, subject="s")
         assert fake.url in str(caught.value)
         assert fake.seen == []
 
 
-def test_next_url_is_asked_where_the_first_is_not_trusted(secure: FakeRegistry, files: Files, client: str) -> None:
+def test_next_url_is_asked_where_the_first_is_not_trusted(secure: FakeRegistry, files: Files) -> None:
     with running(FakeRegistry(), files.context(files.expired)) as expired:
         urls = {"schema.registry.url": f"{expired.url},{secure.url}"}
-        assert connect(secure, client, **urls, **{"ssl.ca.location": files.ca}).resolve(RECORD, subject="s").id == 100
+        assert connect(secure, **urls, **{"ssl.ca.location": files.ca}).resolve(RECORD, subject="s").id == 100
         with pytest.raises(SslAuthenticationError, match=f"{expired.url} is not.*; {secure.url} is not trusted"):
-            connect(secure, client, **urls).resolve(RECORD, subject="s")
+            connect(secure, **urls).resolve(RECORD, subject="s")
         assert len(secure.seen) == 1, "and no retry, which would not help"
 
 
 @pytest.mark.parametrize("which", ["client", "locked", "store"])
-def test_client_certificate_is_shown(files: Files, client: str, which: str) -> None:
+def test_client_certificate_is_shown(files: Files, which: str) -> None:
     identity: Identity = files.client if which == "store" else getattr(files, which)
     settings = {"ssl.certificate.location": str(identity.certificate), "ssl.key.location": str(identity.key)}
     if which == "locked":
@@ -120,14 +114,14 @@ def test_client_certificate_is_shown(files: Files, client: str, which: str) -> N
     if which == "store":
         settings = {"ssl.certificate.location": str(identity.store)}
     with running(FakeRegistry(), files.context(client=True)) as fake:
-        registry = connect(fake, client, **settings, **{"ssl.ca.location": files.ca})
+        registry = connect(fake, **settings, **{"ssl.ca.location": files.ca})
         assert registry.resolve(RECORD, subject="s").id == 100
 
 
-def test_missing_client_certificate_is_told(files: Files, client: str) -> None:
+def test_missing_client_certificate_is_told(files: Files) -> None:
     with running(FakeRegistry(), files.context(client=True)) as fake:
         with pytest.raises(KafkaError, match=r"ssl\.certificate\.location|closed|reset|Disconnected|EOF|protocol"):
-            connect(fake, client, **{"ssl.ca.location": files.ca}).resolve(RECORD, subject="s")
+            connect(fake, **{"ssl.ca.location": files.ca}).resolve(RECORD, subject="s")
 
 
 @pytest.mark.parametrize(
@@ -137,17 +131,15 @@ def test_missing_client_certificate_is_told(files: Files, client: str) -> None:
         ({"ssl.certificate.location": "/none"}, r"ssl\.certificate\.location.*/none is not readable"),
     ],
 )
-def test_unreadable_file_is_named(
-    secure: FakeRegistry, files: Files, client: str, settings: dict[str, str], text: str
-) -> None:
+def test_unreadable_file_is_named(secure: FakeRegistry, files: Files, settings: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        connect(secure, client, **({"ssl.ca.location": files.ca} | settings)).resolve(RECORD, subject="s")
+        connect(secure, **({"ssl.ca.location": files.ca} | settings)).resolve(RECORD, subject="s")
 
 
-def test_encrypted_key_without_password_asks_nobody(secure: FakeRegistry, files: Files, client: str) -> None:
+def test_encrypted_key_without_password_asks_nobody(secure: FakeRegistry, files: Files) -> None:
     settings = {"ssl.certificate.location": str(files.locked.certificate), "ssl.key.location": str(files.locked.key)}
     with pytest.raises(ConfigError, match=r"set ssl\.key\.password"):
-        connect(secure, client, **settings, **{"ssl.ca.location": files.ca}).resolve(RECORD, subject="s")
+        connect(secure, **settings, **{"ssl.ca.location": files.ca}).resolve(RECORD, subject="s")
 
 
 # ---- proxies ---------------------------------------------------------------------------------------------------------
@@ -178,27 +170,27 @@ def proxy() -> Iterator[Proxy]:
         yield found
 
 
-def test_requests_go_through_the_proxy(proxy: Proxy, client: str) -> None:
+def test_requests_go_through_the_proxy(proxy: Proxy) -> None:
     with running(FakeRegistry()) as fake:
         with_user = proxy.url.replace("://", "://me:pass%2Fword@")
-        assert connect(fake, client, proxy=with_user).resolve(RECORD, subject="s").id == 100
+        assert connect(fake, proxy=with_user).resolve(RECORD, subject="s").id == 100
         assert proxy.seen[0].path.startswith(fake.url)
         assert proxy.seen[0].headers["proxy-authorization"] == "Basic bWU6cGFzcy93b3Jk"
         assert "proxy-authorization" not in fake.seen[0].headers
 
 
-def test_proxy_of_the_environment_is_used(proxy: Proxy, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_of_the_environment_is_used(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", proxy.url)
     with running(FakeRegistry()) as fake:
-        assert connect(fake, client).resolve(RECORD, subject="s").id == 100
+        assert connect(fake).resolve(RECORD, subject="s").id == 100
         assert len(proxy.seen) == 1
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        assert connect(fake, client).resolve(WIDER, subject="s").id == 101
+        assert connect(fake).resolve(WIDER, subject="s").id == 101
         assert len(proxy.seen) == 1
 
 
-def test_https_asks_the_proxy_for_a_tunnel(secure: FakeRegistry, proxy: Proxy, files: Files, client: str) -> None:
-    registry = connect(secure, client, proxy=proxy.url, **{"ssl.ca.location": files.ca, "max.retries": 0})
+def test_https_asks_the_proxy_for_a_tunnel(secure: FakeRegistry, proxy: Proxy, files: Files) -> None:
+    registry = connect(secure, proxy=proxy.url, **{"ssl.ca.location": files.ca, "max.retries": 0})
     with pytest.raises(NetworkError, match="502"):
         registry.resolve(RECORD, subject="s")
     assert [seen.method for seen in proxy.seen] == ["CONNECT"]
@@ -208,7 +200,7 @@ def test_https_asks_the_proxy_for_a_tunnel(secure: FakeRegistry, proxy: Proxy, f
 # ---- tokens ----------------------------------------------------------------------------------------------------------
 
 
-def oauth(fake: FakeRegistry, endpoint: FakeRegistry, files: Files, client: str, clock: ManualClock) -> SchemaRegistry:
+def oauth(fake: FakeRegistry, endpoint: FakeRegistry, files: Files, clock: ManualClock) -> SchemaRegistry:
     settings = {
         "schema.registry.url": fake.url,
         "bearer.auth.credentials.source": "OAUTHBEARER",
@@ -219,14 +211,14 @@ def oauth(fake: FakeRegistry, endpoint: FakeRegistry, files: Files, client: str,
         "bearer.auth.logical.cluster": "lsrc-1",
         "ssl.ca.location": files.ca,
     }
-    return SchemaRegistry(settings, client=client, clock=clock)
+    return SchemaRegistry(settings, clock=clock)
 
 
-def test_token_of_the_endpoint_serves_until_its_time_is_over(secure: FakeRegistry, files: Files, client: str) -> None:
+def test_token_of_the_endpoint_serves_until_its_time_is_over(secure: FakeRegistry, files: Files) -> None:
     clock = ManualClock()
     secure.tokens = ["first", "second"]
     with running(FakeRegistry(authorization="Bearer first")) as fake:
-        registry = oauth(fake, secure, files, client, clock)
+        registry = oauth(fake, secure, files, clock)
         registry.resolve(RECORD, subject="a")
         registry.resolve(RECORD, subject="b")
         assert len(secure.seen) == 1
@@ -238,10 +230,10 @@ def test_token_of_the_endpoint_serves_until_its_time_is_over(secure: FakeRegistr
         assert fake.seen[-1].headers["authorization"] == "Bearer second"
 
 
-def test_token_that_the_registry_refuses_is_replaced(secure: FakeRegistry, files: Files, client: str) -> None:
+def test_token_that_the_registry_refuses_is_replaced(secure: FakeRegistry, files: Files) -> None:
     secure.tokens, secure.lifetime = ["first", "second", "third"], None
     with running(FakeRegistry(authorization="Bearer first")) as fake:
-        registry = oauth(fake, secure, files, client, ManualClock())
+        registry = oauth(fake, secure, files, ManualClock())
         registry.resolve(RECORD, subject="a")
         fake.authorization = "Bearer second"
         registry.resolve(RECORD, subject="b")
@@ -251,34 +243,32 @@ def test_token_that_the_registry_refuses_is_replaced(secure: FakeRegistry, files
         assert secure.tokens == [], "one new token a request, no more"
 
 
-def test_token_of_the_endpoint_is_in_no_error(secure: FakeRegistry, files: Files, client: str) -> None:
+def test_token_of_the_endpoint_is_in_no_error(secure: FakeRegistry, files: Files) -> None:
     secure.tokens = ["s3cret-first", "s3cret-second"]
     with running(FakeRegistry(authorization="another")) as fake:  # its refusal repeats the token
         with pytest.raises(SchemaRegistryError, match="status 401") as caught:
-            oauth(fake, secure, files, client, ManualClock()).resolve(RECORD, subject="a")
+            oauth(fake, secure, files, ManualClock()).resolve(RECORD, subject="a")
         assert len(fake.seen) == 2
         assert "s3cret" not in str(caught.value) + repr(caught.value.__context__)
 
 
 @pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"access_token": 7}', b'{"access_token": "a\\r\\nb"}', b"{}"])
 def test_endpoint_that_gives_no_token_is_an_error_without_its_words(
-    secure: FakeRegistry, files: Files, client: str, content: bytes
+    secure: FakeRegistry, files: Files, content: bytes
 ) -> None:
     secure.faults = [("body", 200, content)]
     with running(FakeRegistry()) as fake:
         with pytest.raises(AuthenticationError, match="not JSON with an access_token") as caught:
-            oauth(fake, secure, files, client, ManualClock()).resolve(RECORD, subject="a")
+            oauth(fake, secure, files, ManualClock()).resolve(RECORD, subject="a")
         assert caught.value.__context__ is None
         assert fake.seen == []
 
 
-def test_endpoint_that_refuses_is_told_and_one_that_fails_is_asked_again(
-    secure: FakeRegistry, files: Files, client: str
-) -> None:
+def test_endpoint_that_refuses_is_told_and_one_that_fails_is_asked_again(secure: FakeRegistry, files: Files) -> None:
     with running(FakeRegistry()) as fake:
         secure.faults = [400]
         with pytest.raises(AuthenticationError, match="status 400; check the credentials"):
-            oauth(fake, secure, files, client, ManualClock()).resolve(RECORD, subject="a")
+            oauth(fake, secure, files, ManualClock()).resolve(RECORD, subject="a")
         secure.faults, secure.tokens = [503, "close"], ["first"]
         clock = ManualClock(auto_advance=True)
-        assert oauth(fake, secure, files, client, clock).resolve(RECORD, subject="a").id == 100
+        assert oauth(fake, secure, files, clock).resolve(RECORD, subject="a").id == 100

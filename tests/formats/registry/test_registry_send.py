@@ -43,9 +43,7 @@ def rig_with(fake: FakeRegistry, settings: dict[str, str] | None = None, rig: Ri
     """A Rig whose producer asks the registry. Pauses take no time: the clock moves by itself."""
     rig = rig or Rig()
     rig.accumulator.topic_queues(OTHER_TOPIC, [1])
-    rig.producer.registry = SchemaRegistry(
-        {"schema.registry.url": fake.url} | (settings or {}), client="kafkabuf", clock=rig.clock
-    )
+    rig.producer.registry = SchemaRegistry({"schema.registry.url": fake.url} | (settings or {}), clock=rig.clock)
     return rig
 
 
@@ -54,7 +52,7 @@ def prefix(number: int) -> bytes:
 
 
 def register(fake: FakeRegistry, subject: str, schema: str) -> int:
-    return SchemaRegistry({"url": fake.url}, client="kafkabuf").resolve(schema, subject=subject).id
+    return SchemaRegistry({"url": fake.url}).resolve(schema, subject=subject).id
 
 
 def decoded(fake: FakeRegistry, records: list[Record], kind: str) -> list[tuple[Any, Any]]:
@@ -196,7 +194,7 @@ def test_schema_that_refers_to_others_is_written_as_confluent_kafka_reads_it(fak
         '{"type": "record", "name": "Line", "namespace": "geo", "fields": [{"name": "b", "type": {"type": "array", '
         '"items": "Point"}}, {"name": "a", "type": "geo.Point"}, {"name": "colour", "type": "art.Colour"}]}'
     )
-    registry = SchemaRegistry({"url": fake.url}, client="kafkabuf")
+    registry = SchemaRegistry({"url": fake.url})
     registry.resolve(colour, subject="colour")
     on_colour, on_point = SchemaReference("art.Colour", "colour", 1), SchemaReference("geo.Point", "point", 1)
     registry.resolve(point, subject="point", references=[on_colour])
@@ -268,7 +266,7 @@ def test_refusal_is_in_the_registrys_own_words(fake: FakeRegistry) -> None:
 def test_silent_registry_takes_max_block_ms_and_no_more(fake: FakeRegistry) -> None:
     fake.faults = ["silent"] * 50
     rig = Rig(max_block_ms=300)
-    rig.producer.registry = SchemaRegistry({"url": fake.url}, client="kafkabuf")  # its clock is the real one
+    rig.producer.registry = SchemaRegistry({"url": fake.url})  # its clock is the real one
     error = refused(rig)
     assert isinstance(error, TimeoutError)
     assert re.search(r"within 0\.(3|2\d+) s", str(error))

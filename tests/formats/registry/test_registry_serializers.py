@@ -277,11 +277,10 @@ CALLS: dict[str, Callable[[KafkaProducer[Any, Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("client", ["kafkabuf", "confluent"])
 @pytest.mark.parametrize("fault", ["silent", "close"])
 @pytest.mark.parametrize("name", CALLS)
 def test_close_ends_a_call_that_waits_for_the_registry(
-    cluster: EmbeddedCluster, fake: FakeRegistry, name: str, fault: str, client: str
+    cluster: EmbeddedCluster, fake: FakeRegistry, name: str, fault: str
 ) -> None:
     """A silent registry keeps the call in a request; one that closes the connection, in the pause before the next."""
     fake.faults = [fault] * 1000
@@ -290,8 +289,6 @@ def test_close_ends_a_call_that_waits_for_the_registry(
     if name == "send_arrow":
         del settings["value.serializer"]
     producer: KafkaProducer[Any, Any] = KafkaProducer(settings)
-    assert producer._registry is not None
-    producer._registry._requests._theirs = client == "confluent"
     producer.partitions_for("closed")
     outcome: Future[KafkaError] = Future()
     thread = threading.Thread(target=lambda: outcome.set_result(refusal(lambda: CALLS[name](producer))))
@@ -313,7 +310,7 @@ def test_interrupt_while_the_registry_is_asked_counts_the_rows_before_it(
 ) -> None:
     rig = Rig()
     rig.accumulator.topic_queues("other", [1])
-    registry = SchemaRegistry({"url": fake.url}, client="kafkabuf", clock=rig.clock)
+    registry = SchemaRegistry({"url": fake.url}, clock=rig.clock)
     resolve = registry.resolve
 
     def interrupted(*arguments: Any, **named: Any) -> Any:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafkabuf.config.schema_registry import parse_strategy
 from kafkabuf.errors import ConfigError
-from kafkabuf.formats.registry import confluent_client, framing
+from kafkabuf.formats.registry import framing
 from kafkabuf.formats.registry.settings import RegistrySettings
 from kafkabuf.formats.rows.subjects import avro_record_name, subject_name
 
@@ -102,11 +102,6 @@ def test_schema_id_of_minus_one_is_none() -> None:
 def test_settings_are_frozen() -> None:
     with pytest.raises(ConfigError, match="frozen"):
         settings().max_retries = 3
-
-
-def test_token_without_logical_cluster_goes_through_our_own_client() -> None:
-    assert confluent_client.usable(settings())
-    assert not confluent_client.usable(settings(bearer_auth_token="t"))
 
 
 # ---- subjects --------------------------------------------------------------------------------------------------------

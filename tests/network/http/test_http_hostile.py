@@ -100,7 +100,7 @@ def ask_the_registrys_token_endpoint(url: str, ca: Path, seconds: float) -> obje
 
 def _resolved(url: str, ca: Path, seconds: float, **settings: str) -> object:
     given = {"schema.registry.url": url, "ssl.ca.location": str(ca), "max.retries": 0, **settings}
-    return SchemaRegistry(given, client="kafkabuf").resolve(RECORD, subject="s", timeout=seconds)
+    return SchemaRegistry(given).resolve(RECORD, subject="s", timeout=seconds)
 
 
 User = Callable[[str, Path, float], object]
