@@ -16,7 +16,8 @@ static uint32_t kb_crc32_table[8][256];
 static int kb_crc32_by_instruction;
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include <smmintrin.h>
+#include <wmmintrin.h>
 #define KB_CRC32_TARGET __attribute__((target("pclmul,sse4.1")))
 #define KB_CRC32_TAKES(n) ((n) >= 16)
 
