@@ -14,6 +14,7 @@ PYTEST = $(BIN)/python -m pytest -q
 # For tools that need the standard library alone: they run before there is a .venv, too.
 ANY_PYTHON = $(or $(wildcard $(BIN)/python),$(PYTHON),python3)
 RELEASE := build/release
+COMPILE = env CFLAGS="$(CFLAGS) $(BUILD_CFLAGS)" $(BIN)/python setup.py --quiet build_ext --inplace
 WHEELS ?= dist
 
 # Spark starts its Python workers with this one.
@@ -31,8 +32,8 @@ help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
 
 # Each stamp is touched last, so that a step that was interrupted is done again.
-$(VENV)/.locked: requirements-build.lock requirements.lock tools/bootstrap.sh
-	@tools/bootstrap.sh venv $(VENV)
+$(VENV)/.locked: requirements/build.lock requirements/test.lock tools/bootstrap.sh
+	@tools/bootstrap.sh venv $(VENV) $(COMPILE)
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.locked setup.py pyproject.toml
@@ -42,20 +43,20 @@ $(VENV)/.installed: $(VENV)/.locked setup.py pyproject.toml
 
 $(VENV)/.built: $(VENV)/.installed $(NATIVE)
 	@echo "kafkabuf: building the extensions ..."
-	@CFLAGS="$(CFLAGS) $(BUILD_CFLAGS)" $(BIN)/python setup.py --quiet build_ext --inplace
+	@$(COMPILE)
 	@touch $@
 
-$(VENV)/.bench: $(VENV)/.built requirements-bench.lock
-	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-bench.lock
+$(VENV)/.bench: $(VENV)/.built requirements/bench.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/bench.lock
 	@touch $@
 
 # Compiled against Kerberos's headers, with the build tools of the lock file.
-$(VENV)/.gssapi: $(VENV)/.built requirements-gssapi.lock
-	@$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements-gssapi.lock
+$(VENV)/.gssapi: $(VENV)/.built requirements/gssapi.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/gssapi.lock
 	@touch $@
 
-$(VENV)/.docs: $(VENV)/.built requirements-docs.lock
-	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-docs.lock
+$(VENV)/.docs: $(VENV)/.built requirements/docs.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/docs.lock
 	@touch $@
 
 build/docs/mermaid.min.js: tools/site/mermaid.py
@@ -181,7 +182,7 @@ wheel:  ## Build, check and try a wheel for each CPython that is found, into dis
 sdist:  ## Pack the sdist into dist/
 	@$(ANY_PYTHON) -m tools.wheel --sdist
 
-$(RELEASE)/.installed: requirements-release.lock
+$(RELEASE)/.installed: requirements/tools.lock
 	@$(ANY_PYTHON) -m venv --clear $(RELEASE)
 	@$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
@@ -197,7 +198,7 @@ sbom: $(RELEASE)/.installed  ## List the packages that a wheel in WHEELS (dist) 
 		--output-file build/sbom/kafkabuf.cdx.json build/sbom/environment
 
 # Locked under the oldest Python supported: what it resolves to has wheels for the newer ones, and every wheel's hash.
-lock:  ## Write the lock files anew from pyproject.toml and requirements.in
+lock:  ## Write the lock files anew from pyproject.toml and tools/lock.sh
 	@tools/lock.sh
 
 clean:  ## Remove everything that was made in the tree

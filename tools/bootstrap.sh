@@ -1,6 +1,7 @@
 #!/bin/sh
 # Make a virtual environment from the lock files, or name what this machine lacks.
-# Usage: tools/bootstrap.sh check-java | python-fault PYTHON | venv DIR
+# Usage: tools/bootstrap.sh check-java | python-fault PYTHON | venv DIR [COMMAND ...]
+# COMMAND needs the build tools alone: it runs while pip downloads and unpacks the other packages.
 set -eu
 
 fail() {
@@ -76,13 +77,26 @@ make_venv() {
     quiet=--quiet
     if [ -t 1 ]; then quiet=; fi # on a terminal pip shows its progress
     # The build tools come first: pip then builds source packages with these versions, and not with the newest ones.
-    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock
-    "$1/bin/python" -m pip install $quiet --require-hashes --no-build-isolation -r requirements.lock
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.lock
+    beside=
+    if [ $# -gt 1 ]; then
+        (shift && exec "$@" >/dev/null 2>&1) & # `make build` runs it again, and shows what is wrong
+        beside=$!
+        trap 'kill "$beside" 2>/dev/null || true' EXIT
+        trap 'exit 130' INT TERM
+    fi
+    # pip makes a wheel of PySpark's archive, 450 MB, only to unpack it: to compress it would take as long as the rest.
+    stored=$(cd "$1" && pwd)/stored.cfg
+    printf '[bdist_wheel]\ncompression = stored\n' >"$stored"
+    DIST_EXTRA_CONFIG=$stored "$1/bin/python" -m pip install $quiet --require-hashes --no-build-isolation \
+        -r requirements/test.lock
+    if [ -n "$beside" ]; then wait "$beside" || true; fi
+    trap - EXIT INT TERM
 }
 
 case ${1:-} in
 check-java) check_java ;;
 python-fault) python_fault "$2" ;;
-venv) make_venv "$2" ;;
-*) fail "usage: tools/bootstrap.sh check-java | python-fault PYTHON | venv DIR" ;;
+venv) shift && make_venv "$@" ;;
+*) fail "usage: tools/bootstrap.sh check-java | python-fault PYTHON | venv DIR [COMMAND ...]" ;;
 esac

@@ -24,7 +24,7 @@ PASSED, FAILED = "passed", "failed"
 
 
 class Peer(NamedTuple):
-    """`package` is the client's name in requirements.lock. The pytest plugin `plugin` puts kafkabuf in its place."""
+    """`package` is the client's name in requirements/test.lock; the pytest plugin `plugin` puts ours in its place."""
 
     package: str
     repository: str
@@ -32,7 +32,7 @@ class Peer(NamedTuple):
     options: tuple[str, ...] = ()
     """Further arguments of pytest."""
     needs: bool = False
-    """Whether the tests need the packages of requirements-peers.lock, too."""
+    """Whether the tests need the packages of requirements/peers.lock, too."""
     commit: str = ""
     """The commit of the repository whose tests run, since a tag can be moved; "" for a client whose sdist has them."""
 
@@ -56,16 +56,16 @@ def arguments_of(peer: Peer, description: str | None) -> argparse.Namespace:
 
 
 class Locked(NamedTuple):
-    """A package in requirements.lock. `entry` is its text there, with the hashes of its files."""
+    """A package in requirements/test.lock. `entry` is its text there, with the hashes of its files."""
 
     release: str
     entry: str
 
 
 def locked(package: str) -> Locked:
-    text = (ROOT / "requirements.lock").read_text()
+    text = (ROOT / "requirements/test.lock").read_text()
     found = re.search(rf"^{package}==(\S+) (?:\\\n    --hash=\S+ ?)+", text, re.MULTILINE)
-    assert found is not None, f"requirements.lock does not name {package}"
+    assert found is not None, f"requirements/test.lock does not name {package}"
     return Locked(found[1], found[0])
 
 
@@ -86,7 +86,7 @@ def clone(peer: Peer, repository: str, commit: str) -> Path:
 
 
 def sdist(peer: Peer) -> Path:
-    """The files of the client's sdist, downloaded once. Its hash is in requirements.lock."""
+    """The files of the client's sdist, downloaded once. Its hash is in requirements/test.lock."""
     found = locked(peer.package)
     folder = FOLDER / f"{peer.package.replace('-', '_')}-{found.release}"
     if not folder.exists():
@@ -98,7 +98,7 @@ def sdist(peer: Peer) -> Path:
 
 def needed(peer: Peer) -> Path:
     """A folder with the packages that the tests need, installed once."""
-    requirements = (ROOT / "requirements-peers.lock").read_text()
+    requirements = (ROOT / "requirements/peers.lock").read_text()
     folder = FOLDER / f"needs-{hashlib.sha256(requirements.encode()).hexdigest()[:8]}"
     if peer.needs and not folder.exists():
         pip("install", requirements, "--no-deps", "--target", str(folder))

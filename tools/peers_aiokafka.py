@@ -1,6 +1,6 @@
 """Runs aiokafka's own producer tests with kafkabuf.compat.aiokafka: `python -m tools.peers_aiokafka [--embedded]`.
 
-The tests come from aiokafka's repository, of the release in requirements.lock, because its sdist has none. The command
+The tests come from aiokafka's repository, of the release in requirements/test.lock: its sdist has none. The command
 runs them with aiokafka first, and fails if a test that passes there fails with kafkabuf's producer. Some tests are left
 out: those that look into aiokafka's producer, or need its certificates (rigs/aiokafka_tests.py). The broker is a real
 Apache Kafka, or the embedded cluster.

@@ -1,6 +1,6 @@
 """Runs confluent-kafka's own producer tests with kafkabuf.compat.confluent: `python -m tools.peers_confluent`.
 
-The tests come from confluent-kafka's repository, of the release in requirements.lock, because its sdist has none. The
+The tests come from confluent-kafka's repository, of the release in requirements/test.lock: its sdist has none. The
 command runs them with confluent-kafka first, and fails if a test that passes there fails with kafkabuf's producer.
 rigs/confluent_tests.py chooses the tests of `Producer`. Most of them need no broker; for those of integration/ the
 broker is a real Apache Kafka, or with --embedded the embedded cluster.

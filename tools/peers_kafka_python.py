@@ -1,8 +1,8 @@
 """Runs kafka-python's own producer tests with kafkabuf.compat.kafka_python: `python -m tools.peers_kafka_python`.
 
-The tests come from the sdist of the release in requirements.lock. The command runs them with kafka-python first, and
-fails if a test that passes there fails with kafkabuf's producer. rigs/kafka_python_tests.py has the fixtures, because
-those of the tests need files that the sdist lacks: there one word chooses the producer. The broker is a real Apache
+The tests come from the sdist of the release in requirements/test.lock. The command runs them with kafka-python first,
+and fails if a test that passes there fails with kafkabuf's producer. rigs/kafka_python_tests.py has the fixtures:
+those of the tests need files that the sdist lacks. There one word chooses the producer. The broker is a real Apache
 Kafka, or with --embedded the embedded cluster.
 """
 

@@ -20,7 +20,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LOCK = ROOT / "requirements.lock"
+LOCK = ROOT / "requirements" / "test.lock"
 # What the tests import and read.
 COPIED = ("tests", "bench", "rigs", "tools", "docs", "pyproject.toml", "README.md", "setup.py")
 EXTRAS = ("test", "spark")

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from tools.pythons import ROOT, Python, found, table
 
-LOCK = ROOT / "requirements-wheel.lock"
+LOCK = ROOT / "requirements" / "build.lock"
 WORK = ROOT / "build" / "wheel"
 LARGEST = 5_000_000  # bytes
 NOT_PASSED_ON = ("CFLAGS", "CPPFLAGS", "LDFLAGS", "PYTHONPATH", "PYTHONHOME", "KAFKABUF_")

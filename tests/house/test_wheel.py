@@ -18,14 +18,11 @@ from tools.pythons import ROOT
 from tools.try_wheel import pins
 from tools.wheel import WheelError, check
 
+LOCKS = ROOT / "requirements"
 # The other lock files are of environments of their own.
-SHARED_LOCKS = (
-    "requirements-bench.lock",
-    "requirements-build.lock",
-    "requirements-extras.lock",
-    "requirements-gssapi.lock",
-    "requirements-wheel.lock",
-)
+SHARED_LOCKS = ("bench", "build", "docs", "gssapi", "peers")
+# botocore needs an older python-dateutil than the tests, which put another signer in its place.
+NOT_INSTALLED = {"aws-msk-iam-sasl-signer-python"}
 
 
 def packed(folder: Path, name: str, content: bytes) -> Path:
@@ -69,18 +66,18 @@ def test_sdist_has_every_source_and_no_generated_file(tmp_path: Path) -> None:
     assert not [name for name in names if name.endswith((".c", ".so"))]
 
 
-def test_every_requirement_of_every_extra_is_in_a_lock_file() -> None:
+def test_every_requirement_of_an_extra_that_a_test_installs_is_in_a_lock_file() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     requirements = {*project["dependencies"]}.union(*project["optional-dependencies"].values())
     names = {re.split(r"[\[<>=;\s]", each)[0].lower().replace("_", "-") for each in requirements} - {"kafkabuf"}
-    locked = [line for lock in ROOT.glob("requirements*.lock") for line in pins(lock).splitlines()]
-    assert names <= {line.partition("==")[0] for line in locked}
+    locked = [line for lock in LOCKS.glob("*.lock") for line in pins(lock).splitlines()]
+    assert names - NOT_INSTALLED <= {line.partition("==")[0] for line in locked}
 
 
 @pytest.mark.parametrize("lock", SHARED_LOCKS)
 def test_package_has_one_version_in_all_lock_files_of_the_project(lock: str) -> None:
     versions, own = (
-        dict(line.split("==") for line in pins(ROOT / name).splitlines()) for name in ("requirements.lock", lock)
+        dict(line.split("==") for line in pins(LOCKS / f"{name}.lock").splitlines()) for name in ("test", lock)
     )
     assert {name: version for name, version in own.items() if versions.get(name, version) != version} == {}
 

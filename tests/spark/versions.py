@@ -18,7 +18,7 @@ from pathlib import Path
 from rigs.jars import cached, progress
 
 ROOT = Path(__file__).parents[2]
-OLDEST, NEWEST = ROOT / "requirements-spark-oldest.lock", ROOT / "requirements-spark-newest.lock"
+OLDEST, NEWEST = ROOT / "requirements/spark-oldest.lock", ROOT / "requirements/spark-newest.lock"
 
 
 def version(lock: Path) -> str:
