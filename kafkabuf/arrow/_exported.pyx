@@ -1,4 +1,5 @@
 # cython: language_level=3
+# distutils: extra_compile_args = -O1
 """Takes arrays out of the capsules of the Arrow PyCapsule interface, and gives them back."""
 
 from cpython.pycapsule cimport PyCapsule_GetPointer

@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# distutils: extra_compile_args = -O1
 """Reads Arrow's C schemas as the plain values of _schema.pxd."""
 
 from libc.stdint cimport int32_t, int64_t

@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# distutils: extra_compile_args = -O1
 """A batch that the broker finds too large goes again in two halves, down to single records (KIP-126). Thread: Sender.
 
 A split takes no memory, so it never waits for memory: both halves are Batches over the slab in which the records lie.

@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# distutils: extra_compile_args = -O1
 """TLS: frames are encrypted before the poll call, and received ciphertext is decrypted into frames after it.
 
 This code holds the GIL. Python's ssl releases the GIL while it encrypts. Kafka's counterpart is SslTransportLayer.

@@ -1,4 +1,5 @@
 # cython: language_level=3
+# distutils: extra_compile_args = -O1
 """The append of a partition's log: the leader's way of each batch, and the way of a follower."""
 
 from libc.stdint cimport INT64_MAX, int64_t

@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# distutils: extra_compile_args = -O1
 """The header of a batch of magic 2, checked on arrival: one pass, for each of the thousands of batches of a request.
 
 batch.py has the layout. The checks are those of Kafka's UnifiedLog and LogValidator that need only the header.

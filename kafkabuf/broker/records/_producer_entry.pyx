@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# distutils: extra_compile_args = -O1
 """What a partition knows of one producer (Kafka's ProducerStateEntry).
 
 A cluster may have an entry for each of ten thousand partitions, and reads one for each batch: an entry is one object.

@@ -1,4 +1,5 @@
 # cython: language_level=3
+# distutils: extra_compile_args = -O1
 """The leader appends a producer's batch to its log (Kafka's ReplicaManager.appendToLocalLog).
 
 Version 2 of Produce brings message sets of magic 0 and 1, later versions a single batch of magic 2. The leader checks

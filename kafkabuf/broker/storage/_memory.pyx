@@ -1,4 +1,5 @@
 # cython: language_level=3
+# distutils: extra_compile_args = -O1
 """Batches in memory: the append, and what each append asks."""
 
 from libc.stdint cimport int64_t

@@ -1,4 +1,5 @@
 # cython: language_level=3
+# distutils: extra_compile_args = -O1
 """A batch in a log. A cluster may hold a million of them."""
 
 cimport cython

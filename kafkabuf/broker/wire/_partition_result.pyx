@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# distutils: extra_compile_args = -O1
 """The result for one partition's records: a response to Produce may have thousands."""
 
 cimport cython

@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# distutils: extra_compile_args = -O1
 """Binds the steps of a program to Arrow's memory: see _binding.pxd."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
