@@ -24,6 +24,8 @@ from kafkabuf.cli.long_input import handled
 from kafkabuf.extras import install
 
 JAVA_NEEDED = 17
+# The JVM lives for seconds: its second compiler and a collector with threads of its own cost more than they give back.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # The columns of flights.csv, whose missing values are NA. To infer the types, Spark would read the file once more.
 FLIGHTS = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int, "
@@ -78,6 +80,7 @@ def session(master: str, folder: Path, on_signal: Callable[[], object] = lambda:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **({"spark.driver.host": "127.0.0.1"} if master.startswith("local") else {}),
