@@ -164,7 +164,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
         accumulator = RecordAccumulator(self.config, self.pool, clock, client.wakeup, producer_state=state)
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
-        accumulator.shortcut = shortcut_of(self._sender)
+        accumulator.shortcut = shortcut_of(self._sender.core)
         self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)
         pushes = self.config.enable_metrics_push
         client.telemetry = telemetry_of(self.config, clock, client, self._metrics) if pushes else None
@@ -450,7 +450,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
                 "the method in another thread"
             )
         give_back_claims()
-        transactions = self._sender._transactions
+        transactions = self._sender.transactions
         if transactions is None:
             raise IllegalStateError("this producer has no transactions: set transactional.id")
         return transactions
@@ -478,7 +478,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
 
     def _interrupts_itself(self) -> bool:
         """Whether this is a signal handler that interrupted a call which holds a lock that the Sender needs."""
-        transactions = self._sender._transactions
+        transactions = self._sender.transactions
         return self._metadata.is_held_here() or (transactions is not None and transactions.is_held_here())
 
     def purge(self, *, in_flight: bool = True) -> None:

@@ -51,7 +51,7 @@ def assign(producer: KafkaProducer, transactional_id: str) -> None:
     Raises what the producer's next call would raise, if its last transaction has failed.
     """
     producer._transaction_manager().assign(transactional_id)
-    producer._sender.transactional_id = transactional_id.encode()
+    producer._sender.core.transactional_id = transactional_id.encode()
 
 
 # ---- one transaction of several producers ----------------------------------------------------------------------------

@@ -1,5 +1,8 @@
 # cython: language_level=3
-"""Producer id, epoch and sequence numbers: the steps for every batch. The rare steps are in idempotence.py.
+"""Producer id, epoch and sequence numbers: the steps for every batch.
+
+transactions/idempotence.py remembers lost numbers. sending/recovery.py says what becomes of a batch that a broker
+refuses for its numbers.
 
 A broker remembers the last five batches of a producer and partition. It takes batches only in the order of their
 numbers, and takes no batch twice that it remembers. Hence:

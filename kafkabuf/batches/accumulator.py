@@ -1,4 +1,4 @@
-"""The rare steps on all queues: make, flush, expire, retry, abort. _drain.pyx decides which batches may go now."""
+"""The rare steps on all queues: make, flush, expire, abort. _drain.pyx decides which batches may go now."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from uuid import UUID
 
 from kafkabuf import backoff
 from kafkabuf._pool import BufferPool
-from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import Batch
 from kafkabuf.batches._drain import DrainCore
@@ -56,7 +55,6 @@ class RecordAccumulator(DrainCore):
         self._compression_thread: CompressionThread | None = None
         self._adaptive = config.partitioner_adaptive_partitioning_enable
         self._delivery_timeout_ms = config.delivery_timeout_ms
-        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     # ---- thread: any -------------------------------------------------------------------------------------------------
 
@@ -112,15 +110,6 @@ class RecordAccumulator(DrainCore):
         topic = self.made_topic(name, leaders, epochs, topic_id)
         self.follow(topic, *_by_partition(leaders, epochs), topic_id)
         return topic
-
-    def requeue(self, batch: Batch, now: float, *, soon: bool = False) -> None:
-        """Put a batch back to its place after an error that may pass. It goes again after an exponential back-off.
-
-        With `soon` the back-off doubles at most once.
-        """
-        batch.retry_at = now + self._backoff.delay(min(batch.attempts, 1) if soon else batch.attempts)
-        batch.attempts += 1
-        self.put_back(self.queue_of(batch), batch)
 
     def expire(self, now: float) -> list[Batch]:
         """Fail the batches whose delivery.timeout.ms is over, in a queue or in flight, and return them."""

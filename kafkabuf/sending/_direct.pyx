@@ -45,7 +45,7 @@ def shortcut_of(SenderCore sender not None):
     cdef DrainCore accumulator = sender._accumulator
     cdef DirectSend direct
     if (client is None or not client.plain_poller or not client.system_clock or not sender.system_clock
-            or sender.acks == 0 or sender._transactions is not None or accumulator.linger > 0
+            or sender.acks == 0 or sender.upkeep.transactions is not None or accumulator.linger > 0
             or accumulator.codec is not None or accumulator.availability_timeout > 0):
         return None
     direct = DirectSend.__new__(DirectSend)
@@ -85,8 +85,9 @@ cdef class DirectSend(Shortcut):
         cdef DrainCore accumulator = self.accumulator
         cdef PartitionQueue queue
         cdef NodeCore node
-        if (sender.closing or sender._purges or sender.unsent is not None or sender._transactions is not None
-                or len(accumulator.active) != 1 or accumulator.pool.disowned or not accumulator.pool.plenty()
+        if (sender.closing or sender.recovery.purges or sender.unsent is not None
+                or sender.upkeep.transactions is not None or len(accumulator.active) != 1
+                or accumulator.pool.disowned or not accumulator.pool.plenty()
                 or now >= sender.fresh_until or batch.topic not in sender.fresh_topics):
             return None
         if sender._producer_state is not None and sender._producer_state.needs_update:
@@ -97,7 +98,7 @@ cdef class DirectSend(Shortcut):
         node = self.client._nodes.get(queue.leader)
         if (node is None or node.state is not READY or node.in_flight or self.client.throttled(node)
                 or type(node.connection) is not Connection or node.connection.queue
-                or (PRODUCE, sender.produce_versions) not in node.agreed):
+                or (PRODUCE, sender.upkeep.produce_versions) not in node.agreed):
             return None
         return node
 

@@ -1,9 +1,10 @@
 # cython: language_level=3
-"""The Sender's turn: the steps of every turn. The steps after an error are in sender.py.
+"""The Sender's turn: the steps of every turn, and the contracts of the two policies that decide the rest.
 
-A turn keeps to C: no Python call, no lookup of an attribute by its name, no clock object. After each pause the caches
-are cold, and an instruction costs five times as much as under load. A Sender whose client, clock or Poller is a test's
-calls these by their methods.
+A turn calls its policies, which are Python, where a batch has failed or where something is due that few turns have.
+For the rest it keeps to C: no Python call, no lookup of an attribute by its name, no clock object. After each pause the
+caches are cold, and an instruction costs five times as much as under load. A Sender whose client, clock or Poller is a
+test's calls these by their methods.
 
 An exception affects only its own batch or node: each completion, each partition of a response and each node to send to
 is served in a try block of its own. What a turn leaves half done for want of memory stays in a field that needs no new
@@ -20,7 +21,44 @@ from kafkabuf.batches._sequences cimport SequenceCore
 from kafkabuf.network._client cimport ClientCore
 from kafkabuf.network._request cimport Completion, Request
 from kafkabuf.protocol._frame cimport Frame
-from kafkabuf.sending._produce cimport ProduceResponse
+from kafkabuf.sending._produce cimport PartitionResponse, ProduceResponse
+
+
+cdef class RecoveryPolicy:
+    """What becomes of a batch that failed: recovery.py. Thread: Sender, if nothing else is said."""
+    cdef readonly object purges         # deque of what the user has purged and the Sender has yet to fail: (batches,
+    #                                     whether also those in flight). Any thread appends, and then wakes the Sender
+    cdef public double tell_at          # when to warn of failures that the user has not seen; infinite: no failure
+
+    cpdef object expire(self, double now)   # fail the batches whose delivery.timeout.ms is over
+    cpdef object purge(self)                # fail the batches in `purges`
+    cpdef object tell(self)                 # warn of the failures that the user has not seen
+    # The request failed, or `response` reports an error of the batch: put it back into its queue, or fail it.
+    cpdef object retry_or_fail(self, Batch batch, object error, PartitionResponse response=*)
+    cpdef object retry_or_fail_all(self, list batches, object error)
+    # After an error within the Sender, put those batches back that have neither an outcome nor a place in a queue.
+    # `sent`: a broker may have them.
+    cpdef object go_again(self, list batches, object error, bint sent)
+    # The broker supports no Produce version that carries these batches.
+    cpdef object fail_unsupported(self, list batches, object error)
+    # Fail the batches that wait for a node that refuses the client, or whose certificate the client refuses.
+    cpdef object fail_unauthenticated(self, list queues, object error)
+
+
+cdef class UpkeepPolicy:
+    """Leaders, the producer's id, transactions, and a close: upkeep.py. Thread: Sender."""
+    cdef public object transactions         # a TransactionManager, or None
+    cdef public tuple produce_versions      # lowest and highest Produce version that carry batches of this magic
+
+    cpdef object ask_for_leaders(self, set topics)      # request metadata of topics whose batches have no leader
+    # A response names new leaders; (topic, partition): (node id, leader epoch).
+    cpdef object on_leaders(self, dict leaders, ProduceResponse response)
+    # Get a producer id, resolve the sequences in doubt. Returns the seconds until the next call is due.
+    cpdef double update_producer_state(self, double now) except? -1
+    # Send the next request of a transaction. Returns the seconds until the next call is due.
+    cpdef double run_transactions(self, double now) except? -1
+    cpdef bint is_finished(self) except -1              # while the producer closes: nothing is left to do
+    cpdef double wait_while_closing(self, double now) except? -1    # seconds that the poll may last; 0: the last turn?
 
 
 cdef class ProduceRequest:
@@ -42,8 +80,9 @@ cdef class SenderCore:
     cdef readonly object _metadata, _client, _clock
     cdef ClientCore core                # the client, unless a test has put another in its place
     cdef bint system_clock              # the clock is the machine's, and `now` reads it in C
+    cdef readonly RecoveryPolicy recovery
+    cdef readonly UpkeepPolicy upkeep
     cdef readonly SequenceCore _producer_state      # None: idempotence is off
-    cdef public object _transactions        # a TransactionManager, or None
     cdef readonly ProducerStats stats
     cdef bytes client_id
     cdef public bytes transactional_id      # or None; changes only while no batch is under way (sharing.py)
@@ -55,11 +94,7 @@ cdef class SenderCore:
     cdef public int many_queues         # a turn with so many queues asks the nodes for their room first; tests lower it
     cdef bint ordered                   # max.in.flight.requests.per.connection is 1
     # ---- thread: Sender
-    cdef public tuple produce_versions  # lowest and highest Produce version that carry batches of the producer's magic
-    cdef public double tell_at          # when to warn of failures that the user has not seen; infinite: no failure
     cdef public bint closing            # any thread sets it before it wakes the Sender
-    cdef readonly object _purges        # deque of what the user has purged and the Sender has yet to fail: (batches,
-    #                                     whether also those in flight). Any thread appends, and then wakes the Sender
     cdef set fresh_topics               # topics that the Sender has reported to metadata as in use, until fresh_until
     cdef double fresh_until
     cdef dict full_in_a_row             # node id -> requests since the last one that took open batches too
@@ -77,7 +112,7 @@ cdef class SenderCore:
 
     cdef double now(self) except? -1
     cdef int turn(self, double max_wait) except -1
-    cdef void recover(self, object failure) noexcept
+    cdef void pause_after(self, object failure) noexcept
     cdef int handle_completions(self) except -1
     cdef int end_failed(self) except -1
     cdef bint is_ready(self, object node_id) except -1
@@ -112,27 +147,3 @@ cdef class SenderCore:
     cdef int take_back_one(self, ProduceRequest request) except -1
     cdef int put_back(self, ProduceRequest request) except -1
     cdef int complete(self, PartitionQueue queue, Batch batch, int64_t base_offset, int64_t log_append_time) except -1
-
-    # ---- methods that the subclass defines
-    # _is_finished() -> bool: while the producer closes: nothing is left to do
-    # _purge() -> None: fail the batches in `_purges`
-    # _pause_after(error: Exception) -> None: log the error of a turn, and wait: the next turn may fail as well
-    # _expire(now: float) -> None: fail the batches whose delivery.timeout.ms is over
-    # _tell_failures() -> None: warn of the failures that the user has not seen
-    # _update_producer_state(now: float) -> float: get a producer id, resolve the sequences in doubt; returns the
-    #     seconds until the next call is due
-    # _run_transactions(now: float) -> float: send the next request of a transaction; returns the seconds until the next
-    #     call is due
-    # _wait_while_closing(now: float) -> float: returns the seconds that the poll may last; 0: this turn may be the last
-    # _ask_for_leaders(topics: set[str]) -> None: request metadata of topics whose batches have no leader
-    # _on_leaders(leaders: dict[tuple[str, int], tuple[int, int]], response: ProduceResponse) -> None: a response names
-    #     new leaders; (topic, partition): (node id, leader epoch)
-    # _retry_or_fail(batch: Batch, error: KafkaError, response: PartitionResponse | None = None) -> None: put the batch
-    #     back into its queue, or fail it
-    # _retry_or_fail_all(batches: list[Batch], error: KafkaError) -> None: the same for each batch
-    # _go_again(batches: list[Batch], error: BaseException, sent: bool) -> None: after an error within the Sender, put
-    #     those batches back that have neither an outcome nor a place in a queue. `sent`: a broker may have them
-    # _fail_unsupported(batches: list[Batch], error: UnsupportedVersionError) -> None: the broker supports no Produce
-    #     version that carries these batches
-    # _fail_unauthenticated(queues: list[PartitionQueue], error: AuthenticationError) -> None: fail the batches that
-    #     wait for a node that refuses the client, or whose certificate the client refuses

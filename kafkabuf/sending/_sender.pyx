@@ -26,7 +26,8 @@ from kafkabuf.errors import (
     AuthenticationError, CorruptMessageError, NetworkError, UnsupportedVersionError, error_for_code, shown,
 )
 from kafkabuf.process.producer_log import producer_log
-from kafkabuf.sending._produce import PRODUCE, VERSIONS_BY_MAGIC
+from kafkabuf.process.threads import new_waiter
+from kafkabuf.sending._produce import PRODUCE
 
 # Seconds. Metadata forgets topics that were not used for minutes, so a report each second is often enough.
 cdef double KEEP_FRESH_EVERY = 1.0
@@ -59,11 +60,71 @@ cdef class ProduceRequest:
 seal(ProduceRequest)
 
 
-cdef class SenderCore:
-    """Base of Sender: the steps of every turn."""
+cdef class RecoveryPolicy:
+    """What becomes of a batch that failed. Recovery in recovery.py defines the methods."""
 
-    def __init__(self, config, DrainCore accumulator not None, metadata, client, clock):
+    def __cinit__(self):
+        self.purges = deque()
+        self.tell_at = INFINITY
+
+    cpdef object expire(self, double now):
+        raise NotImplementedError
+
+    cpdef object purge(self):
+        raise NotImplementedError
+
+    cpdef object tell(self):
+        raise NotImplementedError
+
+    cpdef object retry_or_fail(self, Batch batch, object error, PartitionResponse response=None):
+        raise NotImplementedError
+
+    cpdef object retry_or_fail_all(self, list batches, object error):
+        raise NotImplementedError
+
+    cpdef object go_again(self, list batches, object error, bint sent):
+        raise NotImplementedError
+
+    cpdef object fail_unsupported(self, list batches, object error):
+        raise NotImplementedError
+
+    cpdef object fail_unauthenticated(self, list queues, object error):
+        raise NotImplementedError
+
+
+cdef class UpkeepPolicy:
+    """The steps that few turns have and that are about no batch. Upkeep in upkeep.py defines the methods."""
+
+    cpdef object ask_for_leaders(self, set topics):
+        raise NotImplementedError
+
+    cpdef object on_leaders(self, dict leaders, ProduceResponse response):
+        raise NotImplementedError
+
+    cpdef double update_producer_state(self, double now) except? -1:
+        raise NotImplementedError
+
+    cpdef double run_transactions(self, double now) except? -1:
+        raise NotImplementedError
+
+    cpdef bint is_finished(self) except -1:
+        raise NotImplementedError
+
+    cpdef double wait_while_closing(self, double now) except? -1:
+        raise NotImplementedError
+
+
+@cython.final
+cdef class SenderCore:
+    """The steps of every turn."""
+
+    def __init__(
+        self, config, DrainCore accumulator not None, metadata, client, clock, ProducerStats stats not None,
+        RecoveryPolicy recovery not None, UpkeepPolicy upkeep not None,
+    ):
         accumulator.require_pool()
+        self.recovery = recovery
+        self.upkeep = upkeep
         self._accumulator = accumulator
         self._metadata = metadata
         self._client = client
@@ -71,7 +132,7 @@ cdef class SenderCore:
         self._clock = clock
         self.system_clock = type(clock) is SystemClock
         self._producer_state = accumulator.producer_state
-        self.stats = ProducerStats(config.metrics_num_samples, config.metrics_sample_window_ms / 1000)
+        self.stats = stats
         self.client_id = config.client_id.encode()
         if config.transactional_id is not None:
             self.transactional_id = config.transactional_id.encode()
@@ -82,12 +143,10 @@ cdef class SenderCore:
         # poll call, which starts the queued requests.
         self.goes_ahead = config.acks != 0 and accumulator.codec is None
         self.ordered = config.max_in_flight_requests_per_connection == 1
-        self.produce_versions = VERSIONS_BY_MAGIC[accumulator.magic]
         self.fresh_topics = set()
         self.full_in_a_row = {}
         self.many_queues = 8
-        self.tell_at = self.longest_wait = INFINITY
-        self._purges = deque()
+        self.longest_wait = INFINITY
         self.completions = []
 
     cdef double now(self) except? -1:
@@ -99,23 +158,28 @@ cdef class SenderCore:
             raise TypeError(f"{type(self).__name__}.__init__ was not called")
         cdef object failure = None
         try:
-            if self._accumulator.pool.disowned or (self.closing and self._is_finished()):
+            if self._accumulator.pool.disowned or (self.closing and self.upkeep.is_finished()):
                 return False
-            if self._purges:
-                self._purge()
+            if self.recovery.purges:
+                self.recovery.purge()
             self.turn(INFINITY)
         except Exception as error:
             failure = error
         if failure is not None:
-            self.recover(failure)
+            self.pause_after(failure)
         return True
 
-    cdef void recover(self, object failure) noexcept:
-        """Tell of the failure of a turn, and wait. Where there is no memory for words, wait without a word."""
-        cdef bint paused = False
+    cdef void pause_after(self, object failure) noexcept:
+        """A turn has failed: log the error, and wait. A turn that fails at once each time must not use a whole core.
+
+        Where there is no memory for words, wait without a word.
+        """
+        cdef bint paused = self._accumulator.pool.disowned
         try:
-            self._pause_after(failure)
-            paused = True
+            if not paused:
+                logger.error("the Sender's turn failed; the Sender goes on with the next turn", exc_info=failure)
+                self._clock.wait(new_waiter(), self.retry_backoff)
+                paused = True
         except BaseException:
             pass
         if not paused:
@@ -139,21 +203,21 @@ cdef class SenderCore:
         if self.failed is not None or self.handled < len(self.completions):
             self.handle_completions()
         if until_expiry <= 0:
-            self._expire(now)
+            self.recovery.expire(now)
             until_expiry = self._accumulator.until_expiry(now)
-        if now >= self.tell_at:
-            self.tell_at = INFINITY
-            self._tell_failures()
+        if now >= self.recovery.tell_at:
+            self.recovery.tell_at = INFINITY
+            self.recovery.tell()
         if self._producer_state is not None and self._producer_state.needs_update:
-            max_wait = min(max_wait, self._update_producer_state(now))
+            max_wait = min(max_wait, self.upkeep.update_producer_state(now))
         ready = self._accumulator.find_ready(now, self.rooms())
         if ready.leaderless_topics:
-            self._ask_for_leaders(ready.leaderless_topics)
-        if self._transactions is not None:
-            max_wait = min(max_wait, self._run_transactions(now))
+            self.upkeep.ask_for_leaders(ready.leaderless_topics)
+        if self.upkeep.transactions is not None:
+            max_wait = min(max_wait, self.upkeep.run_transactions(now))
         if self._accumulator.waits_since:
             self._accumulator.forget_idle(ready.queues_by_node)
-        wait = min(max_wait, ready.next_check, until_expiry, self.tell_at - now)
+        wait = min(max_wait, ready.next_check, until_expiry, self.recovery.tell_at - now)
         if ready.queues_by_node:
             wait = min(wait, self.send_to_all(ready.queues_by_node, ready.left_out, now))
         if self.looks_again:
@@ -161,7 +225,7 @@ cdef class SenderCore:
             wait = 0.0
         if self.closing:
             # This turn may have ended the last batch: then nothing would wake the poll.
-            wait = min(wait, <double>self._wait_while_closing(now))
+            wait = min(wait, self.upkeep.wait_while_closing(now))
         self.on_completions(self.poll(max(min(wait, self.longest_wait), 0.0)))
         return 0
 
@@ -245,7 +309,7 @@ cdef class SenderCore:
         try:
             wait = self._client.connection_delay(node_id)
         except AuthenticationError as error:
-            self._fail_unauthenticated(queues, error)
+            self.recovery.fail_unauthenticated(queues, error)
         return wait
 
     cdef int keep_fresh(self, list batches, double now) except -1:
@@ -331,7 +395,7 @@ cdef class SenderCore:
         if request.in_flight:
             self.count_request(request, -1)
         if isinstance(error, UnsupportedVersionError):
-            self._fail_unsupported(request.batches, error)
+            self.recovery.fail_unsupported(request.batches, error)
             return 0
         logger.error("a request to broker %s could not be sent; the Sender tries again", node_id, exc_info=error)
         if request.built:
@@ -339,7 +403,7 @@ cdef class SenderCore:
             self._client.fail_connection(node_id, NetworkError(f"a request could not be sent: {shown(error)}"))
             for batch in request.batches:
                 batch.end_read()
-        self._go_again(request.batches, error, request.built)
+        self.recovery.go_again(request.batches, error, request.built)
         return 0
 
     cdef int count_request(self, ProduceRequest request, int change) except -1:
@@ -371,8 +435,8 @@ cdef class SenderCore:
 
     cdef int api_version(self, object node_id) except -1:
         if self.core is None:
-            return self._client.api_version(node_id, PRODUCE, self.produce_versions)
-        return self.core.agreed_version(node_id, PRODUCE_API, self.produce_versions)
+            return self._client.api_version(node_id, PRODUCE, self.upkeep.produce_versions)
+        return self.core.agreed_version(node_id, PRODUCE_API, self.upkeep.produce_versions)
 
     cdef int hand_over(self, object node_id, Request request) except -1:
         if self.core is None:
@@ -462,7 +526,7 @@ cdef class SenderCore:
                 raise  # the next turn tries again: the response says what the batch's outcome is
             except Exception:
                 logger.exception("handling the response for %r failed", batch)
-        self._go_again(request.batches, error, True)
+        self.recovery.go_again(request.batches, error, True)
         return 0
 
     cdef int end_request(self, Completion completion) except -1:
@@ -521,7 +585,7 @@ cdef class SenderCore:
             if completion.never_left:
                 self.put_back(request)
                 return False
-            self._retry_or_fail_all(request.batches, completion.error)
+            self.recovery.retry_or_fail_all(request.batches, completion.error)
             return False
         if completion.response is None:  # acks=0: the client only knows that the request is written
             for batch in request.batches:
@@ -536,7 +600,7 @@ cdef class SenderCore:
             response = parse_response(request.version, completion.response)
         except CorruptMessageError as error:
             self._client.fail_connection(completion.node_id, error)
-            self._retry_or_fail_all(request.batches, error)
+            self.recovery.retry_or_fail_all(request.batches, error)
         if response is None:
             return False
         self.keep_pause(completion, response.throttle_ms)
@@ -562,7 +626,7 @@ cdef class SenderCore:
         cdef PartitionResponse result = response.partitions.get((batch.topic, batch.partition))
         if result is None:
             text = f"the broker's response leaves out {batch.topic}-{batch.partition}"
-            self._retry_or_fail(batch, CorruptMessageError(text))
+            self.recovery.retry_or_fail(batch, CorruptMessageError(text))
             return False
         if result.error_code == 0:
             self.complete(self._accumulator.queue_for(batch), batch, result.base_offset, result.log_append_time)
@@ -570,7 +634,7 @@ cdef class SenderCore:
             # The broker appended the batch so long ago that it has forgotten the offset.
             self.complete(self._accumulator.queue_for(batch), batch, -1, -1)
         else:
-            self._retry_or_fail(batch, error_for_code(result.error_code, result.message), result)
+            self.recovery.retry_or_fail(batch, error_for_code(result.error_code, result.message), result)
             return False
         return True
 
@@ -584,7 +648,7 @@ cdef class SenderCore:
             if result is not None and result.leader >= 0 and result.error_code in LEADS_NO_MORE:
                 leaders[batch.topic, batch.partition] = (result.leader, result.leader_epoch)
         if leaders:
-            self._on_leaders(leaders, response)
+            self.upkeep.on_leaders(leaders, response)
         return 0
 
     cdef int complete(

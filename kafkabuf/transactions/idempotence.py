@@ -1,7 +1,7 @@
-"""The idempotent producer's state: its id and epoch, and the steps after the sequence of a partition broke.
+"""The idempotent producer's state: its id and epoch, and the partitions whose sequence broke.
 
 Kafka's TransactionManager as far as it concerns producers without transactions (KIP-98, KIP-360). The numbering of
-batches is in _sequences.pyx, its rules in _sequences.pxd.
+batches is in _sequences.pyx, its rules in _sequences.pxd. What a failed batch does to the state: sending/recovery.py.
 
 When numbers were lost, or when the broker says that numbers are missing, a new epoch counts from 0. Only the first
 batch of a partition that has no outcome may ask for a new epoch. To the broker a batch under new numbers is a new
@@ -13,7 +13,7 @@ Only the Sender's thread runs this code.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.batches._accumulator import PartitionQueue
@@ -24,14 +24,7 @@ from kafkabuf.errors import (
     ClosedError,
     ClusterAuthorizationError,
     CorruptMessageError,
-    InvalidProducerEpochError,
-    InvalidRecordError,
-    InvalidTimestampError,
     KafkaError,
-    OutOfOrderSequenceNumberError,
-    RecordListTooLargeError,
-    RecordTooLargeError,
-    UnknownProducerIdError,
     UnsupportedVersionError,
     error_for_code,
 )
@@ -48,10 +41,6 @@ log = producer_log("kafkabuf.producer")
 LARGEST_EPOCH = 2**15 - 1
 INIT_PRODUCER_ID_VERSIONS = range(6)
 NO_TRANSACTION_TIMEOUT = 2**31 - 1
-# A leader that responds with one of these errors has validated the records, and has appended none of them. The errors
-# say nothing about other records. CORRUPT_MESSAGE is not among them: it is retriable, because bytes may change on the
-# way, and a record that a broker calls corrupt each time expires without a certain outcome.
-ERRORS_OF_RECORDS = (InvalidRecordError, InvalidTimestampError, RecordListTooLargeError, RecordTooLargeError)
 
 
 class ProducerState(SequenceCore):
@@ -75,48 +64,7 @@ class ProducerState(SequenceCore):
         super().set_producer_id_and_epoch(producer_id, producer_epoch)
         self.needs_update = True
 
-    # ---- outcomes ----------------------------------------------------------------------------------------------------
-
-    def can_retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, log_start_offset: int = -1) -> bool:
-        """Whether to retry a batch that the broker refused. Asks for a new epoch if the batch needs one.
-
-        `log_start_offset` is the offset in the response; -1: the response names no offset.
-        """
-        if isinstance(error, InvalidProducerEpochError):
-            return batch.renumbered  # True: the broker refused the earlier epoch, and the batch has a new epoch now
-        if not isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
-            return error.retriable
-        # A broker that has forgotten the producer names the start of its log, except for a moment while the partition
-        # moves to another broker.
-        if isinstance(error, UnknownProducerIdError) and log_start_offset < 0:
-            return True
-        if batch.whole_doubtful:
-            return False  # the broker may have the whole, and then refuses the numbers of its parts
-        forgotten = isinstance(error, UnknownProducerIdError)
-        batch.unseen = True
-        # Only the first batch asks for an epoch. The broker refused a later batch because of a batch before it.
-        if self.is_next(queue, batch):
-            doubtful = None if forgotten else self.in_doubt(queue, batch)
-            if doubtful is None:
-                self.request_idempotent_epoch_bump_for_partition(queue)
-            else:
-                self.ask_for(queue, doubtful)
-        return not self.was_overtaken(queue, batch)
-
-    def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
-        """A batch failed. `refused`: it is certain that the broker did not append it in the last attempt.
-
-        A call that finds no memory is made again. So the batch's numbers go last: by them the next call knows it.
-        """
-        if loses_numbers(queue, batch):
-            certain = refused and self.is_next(queue, batch) and self.in_doubt(queue, batch) is None
-            # The parts behind would get new numbers, and come twice where the broker has the whole.
-            if certain and not batch.whole_doubtful:
-                self.request_idempotent_epoch_bump_for_partition(queue)
-            else:
-                self._unresolved.add(queue)
-                self.needs_update = True
-        self.failed(queue, batch)
+    # ---- after a batch failed or was refused (sending/recovery.py) ---------------------------------------------------
 
     def fail(self, error: KafkaError) -> None:
         """The producer can send nothing more."""
@@ -126,6 +74,11 @@ class ProducerState(SequenceCore):
     def request_idempotent_epoch_bump_for_partition(self, queue: PartitionQueue) -> None:
         """From the next turn on, number this partition's batches from 0 under a new epoch."""
         self._to_restart.add(queue)
+        self.needs_update = True
+
+    def lose_numbers(self, queue: PartitionQueue) -> None:
+        """Numbers are used, and perhaps unknown to the broker: resolve them once every batch has an outcome."""
+        self._unresolved.add(queue)
         self.needs_update = True
 
     # ---- before a drain, if needs_update is set ----------------------------------------------------------------------
@@ -191,7 +144,6 @@ class TransactionalState(ProducerState):
     def __init__(self) -> None:
         super().__init__(transactional=True)
         self.needs_update = False
-        self.on_failure: OnFailure | None = None  # TransactionManager.on_failure
         self.outlives_refusals = False
         self._with_gaps: set[PartitionQueue] = set()  # a refused batch has freed its numbers, and close_gaps is due
 
@@ -213,43 +165,22 @@ class TransactionalState(ProducerState):
             self._with_gaps.discard(queue)  # last: without memory the next turn tries again
         self.needs_update = bool(self._with_gaps)
 
-    def can_retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, log_start_offset: int = -1) -> bool:
-        if not isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
-            return error.retriable
-        if isinstance(error, UnknownProducerIdError) and log_start_offset < 0:
-            return True
-        if not self.is_next(queue, batch):
-            return not self.was_overtaken(queue, batch)
-        if isinstance(error, UnknownProducerIdError) and log_start_offset > queue.last_acked_offset:
-            # Retention deleted all records of the producer there, and with them the broker's memory of the producer.
-            # To count from 0 again uses no number twice, so the transaction can go on.
-            self.start_sequences_at_beginning(queue)
-            return True
-        return queue in self._with_gaps
+    def lose_numbers(self, queue: PartitionQueue) -> None:
+        """Numbers are used, and perhaps unknown to the broker: the next producer id or epoch resolves them."""
+        self._unresolved.add(queue)
 
-    def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
-        """As that of ProducerState. A call that finds no memory is made again: the batch's numbers go last."""
-        assert batch.error is not None
-        assert self.on_failure is not None
-        certain = refused and not batch.doubtful and isinstance(batch.error, ERRORS_OF_RECORDS)
-        numbers_lost = loses_numbers(queue, batch)
-        if self.outlives_refusals and certain and numbers_lost:
-            self._with_gaps.add(queue)
-            self.needs_update = True
-            self.release(queue, batch)
-            return
-        if numbers_lost:
-            self._unresolved.add(queue)
-        self.on_failure(batch.error, numbers_lost=numbers_lost)
-        self.failed(queue, batch)
+    def free_numbers(self, queue: PartitionQueue, batch: Batch) -> None:
+        """The transaction outlives this refused batch: the batches behind it take over its numbers."""
+        self._with_gaps.add(queue)
+        self.needs_update = True
+        self.release(queue, batch)
+
+    def has_gap(self, queue: PartitionQueue) -> bool:
+        """Whether a refused batch has freed its numbers, and the batches behind have yet to take them over."""
+        return queue in self._with_gaps
 
     def fail(self, error: KafkaError) -> None:
         """Do nothing: the batch that fails with the error tells the TransactionManager."""
-
-
-def loses_numbers(queue: PartitionQueue, batch: Batch) -> bool:
-    """Whether numbers are lost with this batch: it has been sent under them."""
-    return batch in queue.in_sequence and not batch.renumbered
 
 
 def producer_state(config: ProducerConfig) -> ProducerState | None:
@@ -257,10 +188,6 @@ def producer_state(config: ProducerConfig) -> ProducerState | None:
     if config.transactional_id is not None:
         return TransactionalState()
     return ProducerState() if config.enable_idempotence else None
-
-
-class OnFailure(Protocol):
-    def __call__(self, error: KafkaError, *, numbers_lost: bool) -> None: ...
 
 
 class ProducerIdSource:

@@ -102,7 +102,6 @@ class TransactionManager:
         self.queue.assign(Coordinator.TRANSACTION, self.transactional_id)
         self._operations = Operations(self, self._lock, clock, config.max_block_ms, client.wakeup)
         self.producer_state.send_allowed = self.send_allowed
-        self.producer_state.on_failure = self.on_failure
         self._accumulator.refusal = self.refusal
 
     # ---- thread: any thread of the user ------------------------------------------------------------------------------

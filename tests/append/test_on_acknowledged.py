@@ -167,7 +167,7 @@ def test_failures_are_not_called_unseen(caplog: pytest.LogCaptureFixture) -> Non
     rig.send(b"v")
     rig.client.answer(rig.sent_after_turn()[0], INVALID_RECORD)
     rig.turn()
-    rig.sender.failures.tell()
+    rig.sender.recovery.tell()
     assert outcomes[0].error is not None
     assert "were not read" not in caplog.text
 

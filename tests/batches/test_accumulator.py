@@ -308,7 +308,7 @@ def test_retry_backs_off_exponentially() -> None:
         assert batch is future.batch
         assert batch.attempts == attempt
         now = rig.clock.monotonic()
-        rig.accumulator.requeue(batch, now)
+        rig.sender.recovery.requeue(batch)
         delay = batch.retry_at - now
         assert min(0.8 * expected, 1.0) <= delay <= min(1.2 * expected, 1.0)
         assert ready_partitions(rig) == []
@@ -326,7 +326,7 @@ def test_batch_waits_behind_a_retried_batch() -> None:
     first = rig.send(partition=0)
     (batch,) = drain(rig)
     rig.send(partition=0)
-    rig.accumulator.requeue(batch, rig.clock.monotonic())
+    rig.sender.recovery.requeue(batch)
     rig.send(partition=1)
     assert [batch.partition for batch in drain(rig)] == [1]  # a neighbour need not wait
     assert rig.queue(0).head is first.batch
@@ -340,7 +340,7 @@ def test_retried_batches_keep_their_order() -> None:
     futures = rig.fill(batches=5)
     in_flight = [drain(rig)[0] for _ in range(4)]
     for place in (2, 0, 3, 1):
-        rig.accumulator.requeue(in_flight[place], rig.clock.monotonic())
+        rig.sender.recovery.requeue(in_flight[place])
     assert list(rig.queue().batches) == [future.batch for future in futures]
     assert rig.send(b"small").batch is futures[4].batch  # and the open one is still the last
     rig.clock.advance(1)
@@ -352,7 +352,7 @@ def test_retried_batch_takes_no_further_record() -> None:
     rig = Rig(linger_ms=0)
     first = rig.send()
     (batch,) = drain(rig)
-    rig.accumulator.requeue(batch, rig.clock.monotonic())
+    rig.sender.recovery.requeue(batch)
     assert rig.send().batch is not first.batch
     assert batch.count == 1
 
@@ -370,7 +370,7 @@ def test_batch_expires_at_its_delivery_timeout(retried: bool) -> None:
     if retried:
         rig.clock.advance(0.010)
         (batch,) = drain(rig)
-        rig.accumulator.requeue(batch, rig.clock.monotonic())
+        rig.sender.recovery.requeue(batch)
         rig.clock.advance(-0.010)
     now = rig.clock.monotonic()
     assert rig.accumulator.time_to_expiry(now) == pytest.approx(1.0)

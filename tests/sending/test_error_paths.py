@@ -126,8 +126,8 @@ def test_turn_that_fails_without_memory_for_words_is_not_the_last(monkeypatch: p
     def fail(*arguments: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(rig.sender, "_purge", fail, raising=False)
-    monkeypatch.setattr(rig.sender, "_pause_after", fail, raising=False)
+    monkeypatch.setattr(rig.sender.recovery, "purge", fail)
+    monkeypatch.setattr(rig.clock, "wait", fail)
     rig.sender.purge(in_flight=True)
     assert rig.sender.step() is True
     monkeypatch.undo()
@@ -191,7 +191,7 @@ def test_response_that_could_not_be_handled_without_memory_still_says_what_becam
     future = rig.send(b"value")
     rig.client.answer(only_request(rig), NOT_LEADER_OR_FOLLOWER)
     errors: list[type[KafkaError]] = []
-    retry_or_fail = rig.sender._retry_or_fail
+    retry_or_fail = rig.sender.recovery.retry_or_fail
 
     def scarce(batch: Any, error: KafkaError, *rest: Any) -> None:
         errors.append(type(error))
@@ -199,7 +199,7 @@ def test_response_that_could_not_be_handled_without_memory_still_says_what_becam
             raise MemoryError
         retry_or_fail(batch, error, *rest)
 
-    monkeypatch.setattr(rig.sender, "_retry_or_fail", scarce, raising=False)
+    monkeypatch.setattr(rig.sender.recovery, "retry_or_fail", scarce)
     with pytest.raises(MemoryError):
         rig.turn()
     rig.turn()
@@ -216,8 +216,7 @@ def test_closing_sender_survives_an_error_of_its_last_look(monkeypatch: pytest.M
     def fail() -> bool:
         raise MemoryError
 
-    monkeypatch.setattr(rig.sender, "_is_finished", fail, raising=False)
-    monkeypatch.setattr(rig.sender, "_pause_after", lambda error: None, raising=False)
+    monkeypatch.setattr(rig.sender.upkeep, "is_finished", fail)
     rig.sender.close()
     assert rig.sender.step() is True
     monkeypatch.undo()
@@ -236,8 +235,8 @@ def test_completion_that_cannot_be_handled_without_memory_is_handled_by_the_next
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(rig.sender, "_retry_or_fail", fail, raising=False)
-        patched.setattr(rig.sender, "_go_again", fail, raising=False)
+        patched.setattr(rig.sender.recovery, "retry_or_fail", fail)
+        patched.setattr(rig.sender.recovery, "go_again", fail)
         with pytest.raises(MemoryError):
             rig.turn()
     assert not future.done()
@@ -257,7 +256,7 @@ def test_producer_whose_thread_has_ended_says_that_and_why(monkeypatch: pytest.M
         def leave() -> None:
             raise SystemExit("thrown into the thread")
 
-        monkeypatch.setattr(producer._sender, "_purge", leave, raising=False)
+        monkeypatch.setattr(producer._sender.recovery, "purge", leave)
         producer.purge()
         producer._running.thread.join(PATIENCE)
         reason = r"thread was ended by SystemExit\('thrown into the thread'\)"

@@ -24,7 +24,9 @@ from kafkabuf.errors import (
     TimeoutError,
 )
 from kafkabuf.protocol.messages import END_TXN, INIT_PRODUCER_ID
-from kafkabuf.sending import unseen_failures
+from kafkabuf.sending import sender, unseen_failures
+from kafkabuf.sending.recovery import Recovery
+from kafkabuf.sending.sender import Sender
 from rigs.producer import PATIENCE, SLAB, TOPIC, Rig, assert_whole, quick_rig
 from tests.network.support import rig as network_rig
 from tests.network.test_reconnect import broker, closed_port
@@ -162,7 +164,7 @@ def test_failures_hold_a_limited_number_of_batches(
     for partition in range(4):
         expired(rig, 1, partition=partition)
     gc.collect()
-    assert sum(type(batch).__name__ == "Batch" for batch in rig.sender.failures._unseen) == 2
+    assert sum(type(batch).__name__ == "Batch" for batch in rig.sender.recovery.unseen._unseen) == 2
     end(rig)
     assert warnings(caplog)[0].startswith("4 records")
 
@@ -240,7 +242,7 @@ def test_close_during_a_transactional_request_logs_no_warning(held: int, caplog:
             rig.manager.init()
     else:
         rig.sender.close()
-        rig.sender._wait_while_closing(rig.clock.monotonic())
+        rig.sender.upkeep.wait_while_closing(rig.clock.monotonic())
         rig.turns()
     (asked,) = rig.cluster.waiting
     close = rig.cluster.close
@@ -431,25 +433,29 @@ def test_refusal_by_every_broker_fails_the_records_of_partitions_without_a_leade
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-@pytest.mark.parametrize("step", ["_end_transactions", "_fail_rest", "_tell_failures"])
+@pytest.mark.parametrize("step", ["_end_transactions", "_fail_rest", "tell"])
 def test_exception_thrown_into_the_senders_end_leaves_no_record_without_an_outcome(
-    error: type[BaseException], step: str
+    error: type[BaseException], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = quick_rig()
     future = rig.send()
-    usual, thrown = getattr(rig.sender, step), [error]
+    owner = Recovery if step == "tell" else Sender
+    usual, thrown = getattr(owner, step), [error]
 
-    def interrupted() -> None:
+    def interrupted(self: object) -> None:
         if thrown:
             raise thrown.pop()
-        usual()
+        usual(self)
 
-    setattr(rig.sender, step, interrupted)
+    monkeypatch.setattr(owner, step, interrupted)
+    steps = tuple(interrupted if each is usual else each for each in sender._LAST_STEPS)
+    monkeypatch.setattr(sender, "_LAST_STEPS", steps)
     rig.accumulator.close()
-    rig.sender.close(force=True, warned=step == "_tell_failures")
+    rig.sender.close(force=True, warned=step == "tell")
     try:
         rig.sender.run()
     except error:
-        assert step == "_tell_failures"
+        assert step == "tell"
+    assert thrown == []
     assert isinstance(future.exception(0), ClosedError)
     assert_whole(rig.pool)

@@ -142,7 +142,7 @@ def test_error_with_one_response_leaves_the_others_alone(monkeypatch: pytest.Mon
     rig.turn()
     for sent in list(rig.client.under_way):
         rig.client.answer(sent, NOT_LEADER if sent.node_id == 1 else 0)
-    monkeypatch.setattr(rig.sender, "_retry_or_fail", breaks_once(rig.sender._retry_or_fail))
+    monkeypatch.setattr(rig.sender.recovery, "retry_or_fail", breaks_once(rig.sender.recovery.retry_or_fail))
     rig.turn()
     assert [future.done() for future in futures] == [False, True]
     rig.ack_all()
@@ -158,7 +158,7 @@ def test_error_with_one_batch_of_a_response_leaves_the_others_alone(
     (sent,) = rig.sent_after_turn()
     first, *rest = sent.partitions
     rig.client.answer(sent, NOT_LEADER, 0, 0)
-    monkeypatch.setattr(rig.sender, "_retry_or_fail", breaks_once(rig.sender._retry_or_fail))
+    monkeypatch.setattr(rig.sender.recovery, "retry_or_fail", breaks_once(rig.sender.recovery.retry_or_fail))
     rig.turn()
     assert [futures[partition].done() for partition in (first, *rest)] == [False, True, True]
     before = len(rig.client.sent)
@@ -177,7 +177,7 @@ def test_batch_fails_if_its_response_can_never_be_handled(monkeypatch: pytest.Mo
     def broken(*_: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(rig.sender, "_retry_or_fail", broken)
+    monkeypatch.setattr(rig.sender.recovery, "retry_or_fail", broken)
     rig.turn()
     assert "a bug" in str(future.exception(0))
     assert rig.queue().in_sequence == []

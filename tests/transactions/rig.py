@@ -201,8 +201,8 @@ class TransactionalRig(Rig):
         state = self.accumulator.producer_state
         assert state is not None
         state.set_producer_id_and_epoch(-1, -1)
-        assert self.sender._transactions is not None
-        self.manager: TransactionManager = self.sender._transactions
+        assert self.sender.transactions is not None
+        self.manager: TransactionManager = self.sender.transactions
 
     # ---- the broker's side
 

@@ -59,7 +59,7 @@ class Run:
 
     def turn(self) -> None:
         # The Sender handles the completions of the poll call before it sends more.
-        self.rig.sender.end_requests(self.rig.client.poll(0))
+        self.rig.sender.core.end_requests(self.rig.client.poll(0))
         self.rig.turn()
 
     def send(self, partition: int) -> None:

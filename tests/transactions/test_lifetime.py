@@ -41,7 +41,7 @@ def interrupt_once_waiting(producer: KafkaProducer) -> threading.Thread:
 
     def watch() -> None:
         limit = time.monotonic() + PATIENCE
-        transactions = producer._sender._transactions
+        transactions = producer._sender.transactions
         assert transactions is not None
         while transactions._operations.waited_for is None or not transactions._operations.waited_for._waiters:
             assert time.monotonic() < limit, "no call waits"

@@ -179,9 +179,7 @@ def test_failed_batch_for_whose_count_there_is_no_memory_still_fails_the_transac
     v2: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = surviving(TransactionalRig(v2=v2).begun())
-    state = rig.accumulator.producer_state
-    assert state is not None
-    make_scarce(monkeypatch, state, "on_failure")
+    make_scarce(monkeypatch, rig.manager, "on_failure")
     rig.fate(PRODUCE, TOPIC_AUTHORIZATION_FAILED)
     future = rig.send()
     with pytest.raises(AbortableTransactionError):

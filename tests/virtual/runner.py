@@ -25,7 +25,7 @@ class VirtualRunning(Running):
 
     def __init__(self, world: World, accumulator: RecordAccumulator, sender: Sender, poller: VirtualPoller) -> None:
         super().__init__(accumulator, sender, "virtual")
-        sender.many_queues = 1
+        sender.core.many_queues = 1
         self._world = world
         self.poller = poller
         self.pauses_until = 0.0
@@ -37,8 +37,8 @@ class VirtualRunning(Running):
             f"{batch!r} attempts {batch.attempts} at {batch.producer_id, batch.producer_epoch, batch.base_sequence}"
             for batch in self.accumulator.incomplete
         ]
-        state = self.sender._producer_state
-        transactions = self.sender._transactions
+        state = self.accumulator.producer_state
+        transactions = self.sender.transactions
         where = "" if transactions is None else f" {transactions.state}, next {transactions.queue.first}"
         when = "ended" if self.over else f"next turn in {self.due_at - self._world.now():.3f} s"
         return f"<{when}: {state}{where} {batches}>"
@@ -70,9 +70,9 @@ class VirtualRunning(Running):
 
     @property
     def _lingers(self) -> bool:
-        transactions = self.sender._transactions
+        transactions = self.sender.transactions
         left = self.accumulator.incomplete or (transactions is not None and transactions.has_ongoing_transaction)
-        return self.sender.closing and not left and self.due_at > self._world.now()
+        return self.sender.core.closing and not left and self.due_at > self._world.now()
 
     def _let_in(self) -> None:
         allocators, mine = self.accumulator.nonwaiting_allocators, threading.get_ident()
@@ -86,7 +86,7 @@ class VirtualRunning(Running):
 
     def locked(self) -> bool:
         """Whether this thread holds a lock for which another thread would wait."""
-        transactions = self.sender._transactions
+        transactions = self.sender.transactions
         locks: list[Any] = [self.sender._metadata._lock, *([] if transactions is None else [transactions._lock])]
         return any(lock._is_owned() for lock in locks)
 
@@ -117,7 +117,7 @@ class VirtualProducer(KafkaProducer):
         self._poller = VirtualPoller(world)
         super().__init__({"bootstrap_servers": world.bootstrap(), **settings}, clock=world.clock)
         if world.random.random() < 0.3:
-            _begin_late(self._sender._producer_state, 2**31 - world.random.choice((1, 2, 7, 40)))
+            _begin_late(self._accumulator.producer_state, 2**31 - world.random.choice((1, 2, 7, 40)))
 
     def _connect(self, clock: Clock) -> NetworkClient:
         connector = self._world.connector(self._poller)

@@ -65,7 +65,7 @@ class _Producer(aio.AIOKafkaProducer):
 
     def require_transaction(self) -> None:
         """aiokafka looks at the state before the arguments."""
-        transactions = None if self._loop is None else self._started._sender._transactions
+        transactions = None if self._loop is None else self._started._sender.transactions
         if transactions is None or not transactions.has_ongoing_transaction:
             raise peer_error(IllegalStateError("there is no transaction: begin_transaction() first"))
 

@@ -184,7 +184,7 @@ def _of_partitions(producer: Opened, topic: str) -> dict[str, dict[str, Any]]:
 
 
 def _of_idempotence(producer: Opened) -> dict[str, dict[str, Any]]:
-    numbers = producer._sender._producer_state
+    numbers = producer._accumulator.producer_state
     if numbers is None:
         return {}
     assigned = numbers.producer_id >= 0

@@ -17,9 +17,9 @@ from kafkabuf.errors import (
     RecordTooLargeError,
 )
 from kafkabuf.producer import KafkaProducer
+from kafkabuf.sending.recovery import ERRORS_OF_RECORDS
 from kafkabuf.shown import escaped, raw
 from kafkabuf.spark.rows.numbered import NumberedRows
-from kafkabuf.transactions.idempotence import ERRORS_OF_RECORDS
 
 # Errors of one row: they say nothing about the other rows. The first are the producer's, the rest are the brokers'.
 ROW_ERRORS = (InvalidPartitionsError, InvalidTopicError, NullHeaderKeyError, *ERRORS_OF_RECORDS)

@@ -25,6 +25,7 @@ from kafkabuf.append.report import BulkReport
 from kafkabuf.arrow._columns import digest
 from kafkabuf.errors import AbortableTransactionError, KafkaError, RefusedWithOthersError
 from kafkabuf.producer import KafkaProducer
+from kafkabuf.sending.recovery import ERRORS_OF_RECORDS
 from kafkabuf.sharing import outlive_refusals
 from kafkabuf.spark.options.options import SinkOptions
 from kafkabuf.spark.options.record_formats import unencodable
@@ -35,7 +36,6 @@ from kafkabuf.spark.rows.rows import ROW_ERRORS
 from kafkabuf.spark.rows.suspects import Suspects
 from kafkabuf.spark.worker.limits import TopicLimits
 from kafkabuf.spark.worker.place import TaskAttempt
-from kafkabuf.transactions.idempotence import ERRORS_OF_RECORDS
 
 # Arrow batches that may wait for their outcome: a task sends no more than these after its first error.
 MAX_OPEN_REPORTS = 16
