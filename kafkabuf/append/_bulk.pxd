@@ -1,10 +1,17 @@
 # cython: language_level=3
-"""The base of all bulk appends: a Walker fills batches without a lock.
+"""What each bulk append has: a BulkAppend fills batches without a lock.
 
-The walker *claims* the open batch of each partition that its rows go to. A claimed batch stays in its queue, but no
-other thread finds it open and the Sender leaves it alone, so the walker writes to it without a lock. The walker gives a
+A bulk append *claims* the open batch of each partition that its rows go to. A claimed batch stays in its queue, but no
+other thread finds it open and the Sender leaves it alone, so the bulk append writes to it without a lock. It gives a
 batch back when the batch is full, before it waits for memory (the Sender must be able to send its batches), and at
 the end.
+
+A walker reads the rows of an Arrow array, of sequences or of a text. It has a BulkAppend, and calls nothing else:
+
+    begin(rows)
+        choose_partition(), append_record()     without the GIL, row by row, until all rows are appended
+        serve(stop)                             where a row finds no room, is too large, or is refused
+    end()
 """
 
 from libc.stddef cimport size_t
@@ -18,17 +25,17 @@ from kafkabuf.batches._batch cimport Batch
 
 
 cdef enum Stop:
-    # Why walk() stopped at a row. END: it appended all rows; append_record() returns END after its row.
-    RAISED = -1
+    # Why a walker stopped at a row. END: it appended all rows; append_record() returns END after its row.
     END
-    NEW_TOPIC
     NO_ROOM
     TOO_LARGE
     BAD_PARTITION
     BAD_TIMESTAMP
     BAD_HEADERS
     NO_MEMORY
-    # Only where a format makes key or value: it cannot, or the bytes are more than max.request.size.
+    # These are the ArrowWalker's own: the row is of another topic, a format cannot make its key or value, or the bytes
+    # that the format made are more than max.request.size.
+    NEW_TOPIC
     BAD_KEY
     BAD_VALUE
     ENCODED_LARGE
@@ -51,7 +58,7 @@ cdef class Segment:
     cdef PartitionQueue queue
 
 
-cdef class Walker:
+cdef class BulkAppend:
     # ---- fixed at construction
     cdef ProducerCore producer
     cdef AccumulatorCore accumulator
@@ -65,6 +72,10 @@ cdef class Walker:
     cdef int64_t now                # ms, for rows without a timestamp
     cdef int32_t* row_segment       # by row, the number of its Segment (-1: no segment); NULL: no array is needed
     cdef int64_t* row_timestamp     # by row, in ms; NULL: no array is needed, or all rows have `now`
+    cdef object segment_array       # the NumPy arrays that the two lie in, for the report, and views that pin them
+    cdef object timestamp_array
+    cdef object segment_view, timestamp_view
+    cdef object thread              # the ident of the thread in which the chunk is appended
     # ---- the present row
     cdef int64_t row                # counted in the chunk
     cdef Record record
@@ -84,14 +95,10 @@ cdef class Walker:
     cdef Py_ssize_t fold_at         # the number of segments at which the report folds the segments that have ended
     cdef dict claimed               # Segments whose batch is claimed now, by partition of the current topic
 
-    # ---- methods that a subclass overrides
-    # Append rows from `row` on, until all rows are appended or a row needs `serve`; `row` is then its number.
-    cdef Stop walk(self) except RAISED
-    # Make the present row's topic the current topic.
-    cdef int enter_topic(self) except -1
-
-    # Append all rows of a chunk. If it raises, the report has the rows before the faulty row, and no batch is claimed.
-    cdef int append_rows(self, int64_t rows, bint timestamps) except -1
+    # A chunk of rows begins. After `begin` the caller calls `end` in any case: then the report has the rows before
+    # `row`, and no batch is claimed.
+    cdef int begin(self, int64_t rows, bint timestamps) except -1
+    cdef int end(self) except -1
     cdef int use_topic(self, TopicQueues topic) except -1
     cdef bint has_changed(self) noexcept
     cdef int follow_topic(self) except -1
@@ -108,29 +115,29 @@ cdef class Walker:
     cdef int give_back(self, Segment segment) except -1
 
 
-# Sets the partition of walker.record: `wanted`; if that is negative, the key's partition, or the sticky partition.
-cdef inline void choose_partition(Walker walker, int32_t wanted) noexcept nogil:
+# Sets the partition of the present row: `wanted`; if that is negative, the key's partition, or the sticky partition.
+cdef inline void choose_partition(BulkAppend bulk, int32_t wanted) noexcept nogil:
     if wanted < 0:
-        wanted = partition_by_key(walker.key_rule, &walker.record.key, walker.partitions)
-    walker.partition = wanted if wanted >= 0 else walker.sticky
+        wanted = partition_by_key(bulk.key_rule, &bulk.record.key, bulk.partitions)
+    bulk.partition = wanted if wanted >= 0 else bulk.sticky
 
 
 # Set `rows_queued` and `report` of the error with which a bulk append ends.
 cdef int tell_error(object error, object report) except -1
 
 
-# Append walker.record to the claimed batch of its partition, and advance to the next row.
-cdef inline Stop append_record(Walker walker) noexcept nogil:
+# Append the present row's record to the claimed batch of its partition, and advance to the next row.
+cdef inline Stop append_record(BulkAppend bulk) noexcept nogil:
     cdef Cursor* cursor
-    if size_upper_bound(walker.magic, &walker.record) > walker.max_request_size:
+    if size_upper_bound(bulk.magic, &bulk.record) > bulk.max_request_size:
         return TOO_LARGE
-    cursor = &walker.cursors[walker.partition]
-    if cursor.builder == NULL or not has_room(cursor.builder, &walker.record):
+    cursor = &bulk.cursors[bulk.partition]
+    if cursor.builder == NULL or not has_room(cursor.builder, &bulk.record):
         return NO_ROOM
-    if walker.row_segment != NULL:
-        walker.row_segment[walker.row] = cursor.segment
-        if walker.row_timestamp != NULL:
-            walker.row_timestamp[walker.row] = walker.record.timestamp
-    append(cursor.builder, &walker.record)
-    walker.row += 1
+    if bulk.row_segment != NULL:
+        bulk.row_segment[bulk.row] = cursor.segment
+        if bulk.row_timestamp != NULL:
+            bulk.row_timestamp[bulk.row] = bulk.record.timestamp
+    append(cursor.builder, &bulk.record)
+    bulk.row += 1
     return END

@@ -65,8 +65,9 @@ cdef int tell_error(object error, object report) except -1:
     return 0
 
 
-cdef class Walker:
-    """Visits the rows of one bulk append and encodes them."""
+@cython.final
+cdef class BulkAppend:
+    """The claims and the present row of one bulk append."""
 
     def __cinit__(self, ProducerCore producer not None, report):
         if producer.accumulator is None:
@@ -85,54 +86,44 @@ cdef class Walker:
     def __dealloc__(self):
         free(self.cursors)
 
-    cdef Stop walk(self) except RAISED:
-        raise NotImplementedError
+    # ---- a chunk of rows ---------------------------------------------------------------------------------------------
 
-    cdef int enter_topic(self) except -1:
-        raise NotImplementedError
-
-    cdef int append_rows(self, int64_t rows, bint timestamps) except -1:
-        cdef Stop stop
-        segment = timestamp = None
+    cdef int begin(self, int64_t rows, bint timestamps) except -1:
         self.row_segment = NULL
         self.row_timestamp = NULL
         if self.row_aligned and rows:
-            segment = np.empty(rows, np.int32)
-            segments = view_of(segment, sizeof(int32_t), True)
-            self.row_segment = <int32_t*>items_of(segments)
+            self.segment_array = np.empty(rows, np.int32)
+            self.segment_view = view_of(self.segment_array, sizeof(int32_t), True)
+            self.row_segment = <int32_t*>items_of(self.segment_view)
             if timestamps:
-                timestamp = np.empty(rows, np.int64)
-                stamps = view_of(timestamp, sizeof(int64_t), True)
-                self.row_timestamp = <int64_t*>items_of(stamps)
+                self.timestamp_array = np.empty(rows, np.int64)
+                self.timestamp_view = view_of(self.timestamp_array, sizeof(int64_t), True)
+                self.row_timestamp = <int64_t*>items_of(self.timestamp_view)
         self.row = 0
         self.now = self.producer.now_ms()
-        thread = this_thread()
-        enter_bulk_append(thread, self)
+        self.thread = this_thread()
+        enter_bulk_append(self.thread, self)
+        return 0
+
+    cdef int end(self) except -1:
         try:
-            while True:
-                stop = self.walk()
-                if stop == END:
-                    return 0
-                self.serve(stop)
+            self.give_back_all()
         finally:
-            try:
-                self.give_back_all()
-            finally:
-                leave_bulk_append(thread, self)
-                add_rows(self.report, self.row, segment, timestamp, self.now)
-                self.first_row += self.row
+            leave_bulk_append(self.thread, self)
+            add_rows(self.report, self.row, self.segment_array, self.timestamp_array, self.now)
+            self.first_row += self.row
+            self.segment_array = self.timestamp_array = self.segment_view = self.timestamp_view = None
+        return 0
 
     def give_back_claims(self):
         """Called before this thread waits, in code that the bulk append called or that interrupted it."""
         self.give_back_all()
 
-    # ---- rows that walk() cannot append ------------------------------------------------------------------------------
+    # ---- rows that append_record() cannot append ---------------------------------------------------------------------
 
     cdef int serve(self, Stop stop) except -1:
         """Remove the obstacle, leave the row out, or raise."""
-        if stop == NEW_TOPIC:
-            self.enter_topic()
-        elif stop == NO_ROOM:
+        if stop == NO_ROOM:
             try:
                 self.make_room()
             except RecordTooLargeError as error:  # larger than buffer.memory
@@ -266,7 +257,7 @@ cdef class Walker:
         return self.claim(queue, segment)
 
     cdef int follow_topic(self) except -1:
-        """The number of partitions has changed: the walker reads the row again, whose key may choose another."""
+        """The number of partitions has changed: the caller reads the row again, whose key may choose another."""
         self.give_back_all()
         return self.use_topic(self.topic)
 
@@ -315,7 +306,7 @@ cdef class Walker:
         return 0
 
 
-seal(Walker)
+seal(BulkAppend)
 
 
 def places_of(segment, following):

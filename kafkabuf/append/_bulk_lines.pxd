@@ -3,10 +3,11 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from kafkabuf.append._bulk cimport Stop, Walker
+from kafkabuf.append._bulk cimport BulkAppend, Stop
 
 
-cdef class LinesWalker(Walker):
+cdef class LinesWalker:
+    cdef BulkAppend bulk
     cdef bytes text                 # keeps the bytes of `begin` alive
     cdef int64_t lines              # a line feed stands between two lines
     # ---- the line that is read next: its number, where it begins, and the end of the text
@@ -14,5 +15,6 @@ cdef class LinesWalker(Walker):
     cdef const uint8_t* begin
     cdef const uint8_t* end
 
-    cdef Stop walk_lines(self) noexcept nogil
+    cdef int append_all(self) except -1
+    cdef Stop walk(self, BulkAppend bulk) noexcept nogil
     cdef const uint8_t* end_of_line(self) noexcept nogil

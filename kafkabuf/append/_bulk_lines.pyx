@@ -8,7 +8,7 @@ from libc.string cimport memchr
 from kafkabuf._records cimport Record, attach_none
 from kafkabuf.cpython._sealed cimport seal
 from kafkabuf.wire._wire cimport kb_crc32_init
-from kafkabuf.append._bulk cimport END, RAISED, Stop, Walker, append_record, choose_partition, tell_error
+from kafkabuf.append._bulk cimport END, BulkAppend, Stop, append_record, choose_partition, tell_error
 from kafkabuf.append._producer cimport ProducerCore
 
 from kafkabuf.append._bulk_many import append_many
@@ -17,33 +17,41 @@ kb_crc32_init()
 
 
 @cython.final
-cdef class LinesWalker(Walker):
+cdef class LinesWalker:
     """Visits the lines of one text and encodes them."""
 
-    cdef Stop walk(self) except RAISED:
+    cdef int append_all(self) except -1:
+        cdef BulkAppend bulk = self.bulk
         cdef Stop stop
-        with nogil:
-            stop = self.walk_lines()
-        return stop
+        bulk.begin(self.lines, False)
+        try:
+            while True:
+                with nogil:
+                    stop = self.walk(bulk)
+                if stop == END:
+                    return 0
+                bulk.serve(stop)
+        finally:
+            bulk.end()
 
-    cdef Stop walk_lines(self) noexcept nogil:
-        cdef Record* r = &self.record
+    cdef Stop walk(self, BulkAppend bulk) noexcept nogil:
+        cdef Record* r = &bulk.record
         cdef const uint8_t* end
         cdef Stop stop = END
         r.key.size = -1
-        r.timestamp = self.now
+        r.timestamp = bulk.now
         attach_none(r)
-        choose_partition(self, -1)
-        while stop == END and self.row < self.lines:
+        choose_partition(bulk, -1)
+        while stop == END and bulk.row < self.lines:
             end = self.end_of_line()
-            if self.line < self.row:  # the line before was too large: serve() has left it out
-                self.line = self.row
+            if self.line < bulk.row:  # the line before was too large: serve() has left it out
+                self.line = bulk.row
                 self.begin = end + 1
                 end = self.end_of_line()
             r.value.data, r.value.size = self.begin, end - self.begin
-            stop = append_record(self)
+            stop = append_record(bulk)
             if stop == END:
-                self.line = self.row
+                self.line = bulk.row
                 self.begin = end + 1
         return stop
 
@@ -90,13 +98,14 @@ def append_lines(ProducerCore producer not None, report, topic, bytes text not N
         return append_many(producer, report, topic, text.split(b"\n"), None, None, None, None)
     try:
         producer.check_open()
-        walker = LinesWalker.__new__(LinesWalker, producer, report)
-        walker.use_topic(producer.topic_of(topic, &walker.waited))
+        walker = LinesWalker.__new__(LinesWalker)
+        walker.bulk = BulkAppend.__new__(BulkAppend, producer, report)
+        walker.bulk.use_topic(producer.topic_of(topic, &walker.bulk.waited))
         walker.text = text
         walker.lines = lines_of(text, &blank)
         walker.begin = <const uint8_t*><const char*>text
         walker.end = walker.begin + len(text)
-        walker.append_rows(walker.lines, False)
+        walker.append_all()
     except BaseException as error:  # KeyboardInterrupt, too: a wait may have raised it
         tell_error(error, report)
         raise

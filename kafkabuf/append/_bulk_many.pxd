@@ -3,16 +3,18 @@
 
 from libc.stdint cimport int32_t
 
-from kafkabuf.append._bulk cimport Walker
+from kafkabuf.append._bulk cimport BulkAppend
 
 
-cdef class SequenceWalker(Walker):
+cdef class SequenceWalker:
+    cdef BulkAppend bulk
     # One element for each record; None if the argument was left out.
     cdef tuple values, keys, headers, wanted_partitions, timestamps
     cdef object topic_name          # the topic argument; interceptors may send a record to another topic
     cdef object interceptors        # interceptors.Interceptors, or None
     cdef object acknowledgement     # the interceptors' callback for the present record
 
+    cdef int append_all(self) except -1
     # Append the record of `row`. It is held until it is in a batch: the walker reads and calls the user's objects once.
     cdef int append_next(self) except -1
     cdef int append_intercepted(self, object record) except -1

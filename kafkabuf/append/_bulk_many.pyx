@@ -11,7 +11,7 @@ from kafkabuf._records cimport Record, hold_record
 from kafkabuf.cpython._sealed cimport seal
 from kafkabuf.wire._wire cimport kb_crc32_init
 from kafkabuf.append._bulk cimport (
-    BAD_PARTITION, END, RAISED, Segment, Stop, Walker, append_record, choose_partition, tell_error,
+    BAD_PARTITION, END, BulkAppend, Segment, Stop, append_record, choose_partition, tell_error,
 )
 from kafkabuf.append._producer cimport ProducerCore, checked_timestamp, partition_number
 from kafkabuf.batches._batch cimport Batch, new_future
@@ -23,66 +23,74 @@ kb_crc32_init()
 
 
 @cython.final
-cdef class SequenceWalker(Walker):
+cdef class SequenceWalker:
     """Visits the records of one send_many call and encodes them."""
 
-    cdef Stop walk(self) except RAISED:
+    cdef int append_all(self) except -1:
+        cdef BulkAppend bulk = self.bulk
         cdef Py_ssize_t count = len(self.values)
+        bulk.begin(count, self.timestamps is not None or self.interceptors is not None)
         try:
-            while self.row < count:
+            while bulk.row < count:
                 self.append_next()
         except (SerializationError, InvalidPartitionsError, InvalidTimestampError) as error:
-            raise type(error)(f"record {self.row}: {error}") from error
-        return END
+            raise type(error)(f"record {bulk.row}: {error}") from error
+        finally:
+            bulk.end()
+        return 0
 
     cdef int append_next(self) except -1:
-        value = self.values[self.row]
-        key = self.keys[self.row] if self.keys is not None else None
-        headers = self.headers[self.row] if self.headers is not None else None
-        partition = self.wanted_partitions[self.row] if self.wanted_partitions is not None else None
-        timestamp = self.timestamps[self.row] if self.timestamps is not None else None
+        cdef BulkAppend bulk = self.bulk
+        cdef int64_t row = bulk.row
+        value = self.values[row]
+        key = self.keys[row] if self.keys is not None else None
+        headers = self.headers[row] if self.headers is not None else None
+        partition = self.wanted_partitions[row] if self.wanted_partitions is not None else None
+        timestamp = self.timestamps[row] if self.timestamps is not None else None
         if self.interceptors is None:
             self.append_prepared(value, key, headers, partition, timestamp)
             return 0
-        self.producer.check_still_open(self.accumulator)
+        bulk.producer.check_still_open(bulk.accumulator)
         record = ProducerRecord(self.topic_name, value, key, pairs_of(headers), partition, timestamp)
         return self.append_intercepted(self.interceptors.on_send(record))
 
     cdef int append_intercepted(self, object record) except -1:
+        cdef BulkAppend bulk = self.bulk
         if self.acknowledgement is None or self.interceptors.take_headers:
             self.acknowledgement = self.interceptors.acknowledgement(record)
         try:
-            if self.topic is None or record.topic != self.topic.name:
-                self.give_back_all()
-                self.use_topic(self.producer.topic_of(record.topic, &self.waited))
+            if bulk.topic is None or record.topic != bulk.topic.name:
+                bulk.give_back_all()
+                bulk.use_topic(bulk.producer.topic_of(record.topic, &bulk.waited))
             appended = self.append_prepared(
                 record.value, record.key, record.headers, record.partition, record.timestamp_ms)
         except Exception as error:
             self.interceptors.on_send_error(record, error)
             raise
         if not appended:
-            self.interceptors.on_send_error(record, self.too_large)
+            self.interceptors.on_send_error(record, bulk.too_large)
         return 0
 
     cdef int add_callback(self, object callback) except -1:
-        cdef Record* r = &self.record
-        cdef Batch batch = (<Segment>self.claimed[self.partition]).batch
+        cdef Record* r = &self.bulk.record
+        cdef Batch batch = (<Segment>self.bulk.claimed[self.bulk.partition]).batch
         return batch.add_callback(
             callback, new_future(batch, batch.builder.count - 1, r.timestamp, r.key.size, r.value.size))
 
     cdef bint append_prepared(
         self, object value, object key, object headers, object partition, object timestamp
     ) except -1:
-        cdef Record* r = &self.record
+        cdef BulkAppend bulk = self.bulk
+        cdef Record* r = &bulk.record
         cdef Held held
         cdef int32_t wanted = -1
         cdef bint appended
-        if self.producer.detour:
-            self.producer.check_still_open(self.accumulator)
-            if self.producer.schemas is not None and self.producer.lacks_schema(self.topic.name, key, value):
+        if bulk.producer.detour:
+            bulk.producer.check_still_open(bulk.accumulator)
+            if bulk.producer.schemas is not None and bulk.producer.lacks_schema(bulk.topic.name, key, value):
                 self.await_schemas(key, value)
-            key, value, headers, partition = self.producer.prepared(self.topic, key, value, headers, partition)
-        r.timestamp = self.now if timestamp is None else checked_timestamp(timestamp)
+            key, value, headers, partition = bulk.producer.prepared(bulk.topic, key, value, headers, partition)
+        r.timestamp = bulk.now if timestamp is None else checked_timestamp(timestamp)
         if partition is not None:
             wanted = self.wanted_partition(partition)
         hold_nothing(&held)
@@ -94,39 +102,42 @@ cdef class SequenceWalker(Walker):
         return appended
 
     cdef int await_schemas(self, object key, object value) except -1:
-        self.give_back_all()  # no batch may be claimed during the wait
-        self.producer.await_schemas(self.topic.name, key, value, &self.waited)
-        self.producer.check_still_open(self.accumulator)
-        self.use_topic(self.topic)
+        cdef BulkAppend bulk = self.bulk
+        bulk.give_back_all()  # no batch may be claimed during the wait
+        bulk.producer.await_schemas(bulk.topic.name, key, value, &bulk.waited)
+        bulk.producer.check_still_open(bulk.accumulator)
+        bulk.use_topic(bulk.topic)
         return 0
 
     cdef bint append_held(self, int32_t wanted) except -1:
+        cdef BulkAppend bulk = self.bulk
         cdef Stop stop = END
-        cdef int64_t row = self.row
-        if self.record.header_count and self.magic < 2:
+        cdef int64_t row = bulk.row
+        if bulk.record.header_count and bulk.magic < 2:
             raise SerializationError(
                 "record.magic is 1, and that format has no headers: send no headers, or set record.magic to 2")
-        while self.row == row:
-            choose_partition(self, wanted)
-            stop = append_record(self)
+        while bulk.row == row:
+            choose_partition(bulk, wanted)
+            stop = append_record(bulk)
             if stop != END:
-                self.serve(stop)
-                while self.row == row and wanted >= self.partitions:  # the topic has lost it: fetch metadata or raise
-                    self.partition = wanted
-                    self.serve(BAD_PARTITION)
+                bulk.serve(stop)
+                while bulk.row == row and wanted >= bulk.partitions:  # the topic has lost it: fetch metadata or raise
+                    bulk.partition = wanted
+                    bulk.serve(BAD_PARTITION)
         # Added at once: releasing the record may run Python code, which may give the claim back.
         if stop == END and self.acknowledgement is not None:
             self.add_callback(self.acknowledgement)
         return stop == END
 
     cdef int32_t wanted_partition(self, object partition) except -2:
+        cdef BulkAppend bulk = self.bulk
         cdef int64_t number = partition_number(partition)
-        if number < 0 or number >= self.partitions:
+        if number < 0 or number >= bulk.partitions:
             # The partition may be new: fetch metadata once; raises if it does not exist. No batch may be claimed during
             # the wait.
-            self.give_back_all()
-            self.producer.queue_of_partition(self.topic, number, &self.waited)
-            self.use_topic(self.topic)
+            bulk.give_back_all()
+            bulk.producer.queue_of_partition(bulk.topic, number, &bulk.waited)
+            bulk.use_topic(bulk.topic)
         return <int32_t>number
 
 
@@ -164,14 +175,15 @@ def append_many(ProducerCore producer not None, report, topic, values, keys, hea
         other_columns.append(None if argument is None else column_of(name, argument, count))
     try:
         producer.check_open()
-        walker = SequenceWalker.__new__(SequenceWalker, producer, report)
+        walker = SequenceWalker.__new__(SequenceWalker)
+        walker.bulk = BulkAppend.__new__(BulkAppend, producer, report)
         walker.topic_name = topic
         walker.interceptors = producer.interceptors
         if walker.interceptors is None:
-            walker.use_topic(producer.topic_of(topic, &walker.waited))
+            walker.bulk.use_topic(producer.topic_of(topic, &walker.bulk.waited))
         walker.values = values_column
         walker.keys, walker.headers, walker.wanted_partitions, walker.timestamps = other_columns
-        walker.append_rows(count, walker.timestamps is not None or walker.interceptors is not None)
+        walker.append_all()
     except BaseException as error:  # KeyboardInterrupt, too: a wait may have raised it
         tell_error(error, report)
         raise
