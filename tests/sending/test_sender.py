@@ -21,6 +21,9 @@ from kafkabuf.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
+from kafkabuf.sending._sender import RecoveryPolicy, UpkeepPolicy
+from kafkabuf.sending.recovery import Recovery
+from kafkabuf.sending.upkeep import Upkeep
 from rigs.fake_client import Answer, encode_answer, read_records
 from rigs.producer import SLAB, TOPIC, assert_whole, only_request, quick_rig
 
@@ -507,3 +510,13 @@ def test_partition_goes_on_after_a_batch_that_could_not_be_sent() -> None:
     rig.client.answer(only_request(rig))
     rig.turn()
     assert future.result(0)
+
+
+# ---- the policies of a turn ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policy", "contract"), [(Recovery, RecoveryPolicy), (Upkeep, UpkeepPolicy)])
+def test_policy_defines_every_method_that_the_turn_calls(policy: type, contract: type) -> None:
+    called = {name for name, value in vars(contract).items() if callable(value) and not name.startswith("__")}
+    assert called
+    assert called <= vars(policy).keys()
