@@ -9,21 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
-from kafkabuf.cli.produce.inputs._csv_rows import count_rows, first_row, is_open, torn_rows, whole_rows
+from kafkabuf.cli.produce.inputs.csv_rows import CsvRows
+
+# Much text has quotes at the edges of fields only.
+_PIECES = st.sampled_from(['"', ",", "\n", "\r", "a", "b", '"a"', '"\n"', '""', ',"b,\n"\n'])
+_TEXTS = st.lists(_PIECES, max_size=40).map(lambda pieces: "".join(pieces).encode())
 
 
 def cut(text: bytes, sizes: list[int]) -> list[bytes]:
     """The text in pieces of whole rows, as a reader finds them that gets so many bytes at a time."""
-    pieces, carried, place, at = [], b"", 0, 0
+    pieces, rest, at = [], b"", 0
     for size in [*sizes, len(text)]:
-        chunk = text[at : at + size]
+        rest += text[at : at + size]
         at += size
-        end, place = whole_rows(chunk, place)
-        if end:
-            pieces.append(carried + chunk[:end])
-            carried = b""
-        carried += chunk[end:]
-    return [*pieces, carried]
+        end, _ = CsvRows(",").whole(rest)
+        pieces.append(rest[:end])
+        rest = rest[end:]
+    return [*pieces, rest]
 
 
 def parsed(text: bytes) -> list[dict[str, object]]:
@@ -40,7 +42,7 @@ def parsed(text: bytes) -> list[dict[str, object]]:
     return found
 
 
-@given(text=st.text(alphabet='",\n\rab', max_size=60).map(str.encode), sizes=st.lists(st.integers(1, 9), max_size=12))
+@given(text=_TEXTS, sizes=st.lists(st.integers(1, 9), max_size=12))
 def test_pieces_parse_as_the_whole_text(text: bytes, sizes: list[int]) -> None:
     pieces = cut(text, sizes)
     assert b"".join(pieces) == text
@@ -59,28 +61,21 @@ def test_every_row_of_pythons_csv_that_has_come_is_given_at_once(rows: list[tupl
     csv.writer(lines, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
     encoded = [line.encode(errors="surrogatepass") for line in lines]
     ends = [sum(map(len, encoded[:count])) for count in range(len(encoded) + 1)]
-    text, given_bytes, at, place = b"".join(encoded), 0, 0, 0
-    for size in [*sizes, len(text)]:
-        end, place = whole_rows(text[at : at + size], place)
-        given_bytes = at + end if end else given_bytes
-        at = min(at + size, len(text))
-        assert given_bytes == max(each for each in ends if each <= at)
+    given_bytes = at = 0
+    for size, piece in zip([*sizes, 1 << 20], cut(b"".join(encoded), sizes), strict=False):
+        given_bytes, at = given_bytes + len(piece), min(at + size, ends[-1])
+        assert given_bytes == max(end for end in ends if end <= at)
 
 
-@given(text=st.text(alphabet='",;\n\rab', max_size=60).map(str.encode), delimiter=st.sampled_from(",;"))
-def test_rows_that_are_counted_and_found_torn_are_those_that_pyarrow_finds(text: bytes, delimiter: str) -> None:
-    """A torn row is one from which a strict parser makes no fields."""
-    end, _ = whole_rows(text, 0, ord(delimiter))
+@given(text=_TEXTS.map(lambda text: text.replace(b"b,", b"b;")), delimiter=st.sampled_from(",;"))
+def test_rows_are_those_of_pyarrow_and_torn_where_a_strict_parser_makes_no_fields(text: bytes, delimiter: str) -> None:
+    finder = CsvRows(delimiter)
+    end, torn = finder.whole(text)
     text = text[:end]
-    rows, at = [], 0
-    while at < len(text):
-        begin, behind = first_row(text[at:], ord(delimiter))
-        rows += [text[at + begin : at + behind]] if behind > begin else []
-        at += behind
-    assert count_rows(text, ord(delimiter)) == len(rows) == pyarrow_rows(text, delimiter)
-    torn = torn_rows(text, ord(delimiter))
-    assert [number for number, *_ in torn] == [number for number, row in enumerate(rows) if is_torn(row, delimiter)]
-    assert [text[begin:end] for _, begin, end in torn] == [rows[number] for number, *_ in torn]
+    rows = [*finder.rows(text)]
+    assert len(rows) == pyarrow_rows(text, delimiter)
+    assert [row[1] is not None for row in rows] == [is_torn(row[0], delimiter) for row in rows]
+    assert torn == any(row[1] is not None for row in rows)
 
 
 def pyarrow_rows(text: bytes, delimiter: str) -> int:
@@ -112,5 +107,5 @@ def is_torn(row: bytes, delimiter: str) -> bool:
 
 
 def test_text_that_ends_in_a_quoted_field_is_open() -> None:
-    ends = {b'a,"b': True, b'a,"b"': False, b'a,"b""': True, b'a"b': False, b'"': True, b"": False}
-    assert {text: is_open(whole_rows(text, 0)[1]) for text in ends} == ends
+    ends = {b'a,"b': True, b'a,"b"': False, b'a,"b""': True, b'a"b': False, b'"': True, b"": False, b"\r": False}
+    assert {text: CsvRows(",").is_open(text) for text in ends} == ends

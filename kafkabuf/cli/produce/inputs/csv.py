@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import csv as python_csv
 from codecs import BOM_UTF8
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
 
-from kafkabuf.cli.produce.inputs._csv_rows import count_rows, first_row, is_open, torn_rows, whole_rows
-from kafkabuf.cli.produce.inputs.bytes import InputBytes
+from kafkabuf.cli.produce.inputs.bytes import CHUNK, InputBytes
 from kafkabuf.cli.produce.inputs.column_types import Types, null_if_empty, type_of, typed, wrong
+from kafkabuf.cli.produce.inputs.csv_rows import CsvRows
 from kafkabuf.cli.produce.inputs.faults import misfits, without
 from kafkabuf.cli.produce.inputs.names import delimiter_of_name
 from kafkabuf.cli.produce.inputs.records import Columns, Refused, not_utf8
-from kafkabuf.cli.produce.inputs.rows import Rows, pieces_of
+from kafkabuf.cli.produce.inputs.rows import Rows
 from kafkabuf.extras import needs
 
 with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
     import pyarrow as pa
     from pyarrow import csv
 
-_BLOCK = 1 << 20
+_GUESSED = 1 << 20  # bytes by which types are inferred
 _LONGEST_ROW = 16 << 20
 _DELIMITERS = ",;\t|"
 _SHOWN = 60  # bytes of a row
@@ -50,7 +49,7 @@ class CsvReader:
         self._columns = columns
         self._choices = choices
         self._delimiter = choices.delimiter or delimiter_of_name(path)
-        self._byte = ord(self._delimiter)
+        self._rows = CsvRows(self._delimiter)
         self._header: list[str] | None = None
         self._names: list[str] = []
         self._kinds: list[Any] = []
@@ -59,80 +58,72 @@ class CsvReader:
         self._next = 1
 
     def rows(self) -> Iterator[Rows]:
-        for block in self._blocks():
-            self._check_text(block)
-            block = block if self._header is not None else self._without_header(block)
-            parsed = self._parsed(block)
-            self._infer(parsed.text)
-            for numbered in self._numbered(parsed):
-                yield self._typed(numbered)
+        rest = b""
+        for chunk in self._chunks():
+            rest = yield from self._rows_of(rest + chunk)
+            if len(rest) > _LONGEST_ROW:
+                raise self._error(rest, f"it is longer than {_LONGEST_ROW >> 20} MiB; is a quote not closed?")
+        if self._rows.is_open(rest):
+            raise self._error(rest, "a quote is not closed: the rest of the file would be one field")
+        if rest:
+            yield from self._rows_of(rest + b"\n")
+
+    def _rows_of(self, text: bytes) -> Generator[Rows, None, bytes]:
+        """The whole rows at the start of a text. Returns the rest of the text."""
+        end, torn = self._rows.whole(text)
+        rows, rest = text[:end], text[end:]
+        self._check_text(rows)
+        if rows := rows if self._header is not None else self._without_header(rows):
+            yield self._typed(self._parsed(rows, torn=torn))
+        return rest
 
     # ---- bytes -------------------------------------------------------------------------------------------------------
 
-    def _blocks(self) -> Iterator[bytes]:
-        """Whole rows. Where types are inferred, the first block is full unless the input ends."""
-        carried: list[bytes] = []
-        size = place = 0
-        for chunk in self._chunks():
-            end, place = whole_rows(chunk, place, self._byte)
-            if end:
-                yield b"".join((*carried, chunk[:end]))
-                carried, size = [], 0
-            carried.append(chunk[end:])
-            size += len(chunk) - end
-            if size > _LONGEST_ROW:
-                raise self._error(carried, f"it is longer than {_LONGEST_ROW >> 20} MiB; is a quote not closed?")
-        if is_open(place):
-            raise self._error(carried, "a quote is not closed: the rest of the file would be one field")
-        if size:
-            yield b"".join(carried)
-
     def _chunks(self) -> Iterator[bytes]:
-        """The input without the byte order mark."""
-        read = self._source.whole if self._choices.types.infers else self._source.ready
-        chunk = read(_BLOCK)
-        while len(chunk) < len(BOM_UTF8) and BOM_UTF8.startswith(chunk) and (more := self._source.some(_BLOCK)):
+        """The input without the byte order mark. Where types are inferred, the first chunk is full unless the input
+        ends."""
+        chunk = self._source.whole(_GUESSED) if self._choices.types.infers else self._source.ready(CHUNK)
+        while len(chunk) < len(BOM_UTF8) and BOM_UTF8.startswith(chunk) and (more := self._source.some(CHUNK)):
             chunk += more
-        chunk = chunk.removeprefix(BOM_UTF8) or self._source.ready(_BLOCK)
+        chunk = chunk.removeprefix(BOM_UTF8) or self._source.ready(CHUNK)
         while chunk:
             yield chunk
-            chunk = self._source.ready(_BLOCK)
+            chunk = self._source.ready(CHUNK)
 
-    def _error(self, row: Sequence[bytes], reason: str) -> click.ClickException:
-        """An error of the next row, which begins with these pieces."""
-        begin = b"".join(row[:1])[:_SHOWN]
+    def _error(self, row: bytes, reason: str) -> click.ClickException:
+        """An error of the next row, which begins so."""
         place = "the header" if self._header is None else f"row {self._next}"
-        return click.ClickException(f"the csv file cannot be read: {place}, {begin!r}: {reason}")
+        return click.ClickException(f"the csv file cannot be read: {place}, {row[:_SHOWN]!r}: {reason}")
 
-    def _check_text(self, block: bytes) -> None:
+    def _check_text(self, rows: bytes) -> None:
         """pyarrow takes other text for bytes, and does not tell of a faulty row with such text."""
         try:
-            block.decode()
+            rows.decode()
         except UnicodeDecodeError as error:
-            begin, _ = whole_rows(block[: error.start], 0, self._byte)
-            rows = count_rows(block[:begin], self._byte) - (self._header is None)
-            place = "the header" if rows < 0 else f"row {self._next + rows}"
-            near = block[max(error.start - 20, 0) : error.start + 20]
+            before, _ = self._rows.whole(rows[: error.start])
+            number = sum(1 for _ in self._rows.rows(rows[:before])) - (self._header is None)
+            place = "the header" if number < 0 else f"row {self._next + number}"
+            near = rows[max(error.start - 20, 0) : error.start + 20]
             raise click.ClickException(
-                f"the csv file cannot be read: {place}: near {near!r} {not_utf8(block)}"
+                f"the csv file cannot be read: {place}: near {near!r} {not_utf8(rows)}"
             ) from None
 
     # ---- the header --------------------------------------------------------------------------------------------------
 
-    def _without_header(self, block: bytes) -> bytes:
-        """The rows of a block behind the header. A block without a header has no rows."""
-        begin, end = first_row(block, self._byte)
-        text = block[begin:end]
-        if not text:
+    def _without_header(self, rows: bytes) -> bytes:
+        """What is behind the header: the first row that is not blank."""
+        row = next(self._rows.rows(rows), None)
+        if row is None:
             return b""
+        text = row[0]
         if b"\0" in text:
-            raise self._error([text], "it has a byte 0: is the file UTF-16? iconv converts it to UTF-8")
-        if torn_rows(text, self._byte):
-            raise self._error([text], "a field goes on behind its closing quote")
+            raise self._error(text, "it has a byte 0: is the file UTF-16? iconv converts it to UTF-8")
+        if row[1] is not None:
+            raise self._error(text, "a field goes on behind its closing quote")
         try:
             (names,) = python_csv.reader([text.decode().rstrip("\r\n")], delimiter=self._delimiter, strict=True)
         except python_csv.Error as error:
-            raise self._error([text], str(error)) from None
+            raise self._error(text, str(error)) from None
         self._ask_for_delimiter(names)
         self._header = names
         # Two columns may have one name.
@@ -141,7 +132,7 @@ class CsvReader:
         for name in self._choices.types.given:
             if name not in names:
                 raise click.ClickException(f"--types names the column {name!r}, the file has {', '.join(names)}")
-        return block[end:]
+        return rows[row.end() :]
 
     def _ask_for_delimiter(self, names: Sequence[str]) -> None:
         if self._choices.delimiter is not None or len(names) != 1:
@@ -173,33 +164,41 @@ class CsvReader:
 
     # ---- rows --------------------------------------------------------------------------------------------------------
 
-    def _parsed(self, block: bytes) -> _Parsed:
-        """The fields of a block as text, and the rows that do not parse by their places among those of the block."""
+    def _parsed(self, text: bytes, *, torn: bool) -> Rows:
+        """The fields of rows as text. `torn`: some may go on behind a closing quote."""
         refused: dict[int, tuple[bytes, str]] = {}
-        torn = torn_rows(block, self._byte) if b'"' in block else []
-        whole, at = [], 0
-        for row, begin, end in torn:
-            refused[row] = block[begin:end].rstrip(b"\r\n"), "a field goes on behind its closing quote"
-            whole.append(block[at:begin])
-            at = end
-        text = b"".join((*whole, block[at:])) if torn else block
-        taken = _Others(sorted(refused))
+        kept: Sequence[int] = range(len(text))
+        if torn:
+            rows = [*self._rows.rows(text)]
+            kept = [place for place, row in enumerate(rows) if row[1] is None]
+            text = b"".join(rows[place][0] for place in kept)
+            for place in {*range(len(rows))}.difference(kept):
+                refused[place] = rows[place][0].rstrip(b"\r\n"), "a field goes on behind its closing quote"
 
         def leave_out(row: csv.InvalidRow) -> str:
             reason = f"it has {row.actual_columns} columns, the header has {row.expected_columns}"
-            refused[taken.place(row.number - 1)] = row.text.encode(), reason
+            refused[kept[row.number - 1]] = row.text.encode(), reason
             return "skip"
 
-        texts = csv.ConvertOptions(column_types=dict.fromkeys(self._names, pa.string()))
-        if not text.strip(b"\r\n"):
-            return _Parsed(text, [pa.array([], pa.string()) for _ in self._names], refused)
-        return _Parsed(
-            text, [column.combine_chunks() for column in self._read(text, leave_out, texts).columns], refused
+        columns = [pa.array([], pa.string()) for _ in self._names]
+        if text.strip(b"\r\n"):
+            texts = csv.ConvertOptions(column_types=dict.fromkeys(self._names, pa.string()))
+            columns = [column.combine_chunks() for column in self._read(text, leave_out, texts).columns]
+            self._infer(text)
+        batch = pa.RecordBatch.from_arrays(columns, names=self._header or [])
+        first, count = self._next, batch.num_rows + len(refused)
+        self._next += count
+        numbers = [first + place for place in range(count) if place not in refused]
+        return Rows(
+            batch,
+            numbers if refused else range(first, first + count),
+            [Refused(first + place, *refused[place]) for place in sorted(refused)],
+            self._source.consumed,
         )
 
     def _infer(self, text: bytes) -> None:
         """Gives a type to each column that has none yet, and a value in this text."""
-        if not self._untyped or not text.strip(b"\r\n"):
+        if not self._untyped:
             return
         names = [str(place) for place in sorted(self._untyped)]
         guesses = csv.ConvertOptions(null_values=[""], include_columns=names)
@@ -221,30 +220,6 @@ class CsvReader:
             convert_options=columns,
         )
 
-    def _numbered(self, parsed: _Parsed) -> Iterator[Rows]:
-        """The rows of a block with their numbers, from 1."""
-        first = self._next
-        faulty = deque(Refused(first + place, *parsed.refused[place]) for place in sorted(parsed.refused))
-        end = self._source.consumed
-        batch = pa.RecordBatch.from_arrays(parsed.columns, names=self._header or [])
-        self._next += batch.num_rows + len(faulty)
-        for piece in pieces_of(batch):
-            if not faulty:
-                yield Rows(piece, range(first, first + piece.num_rows), [], end)
-                first += piece.num_rows
-                continue
-            numbers: list[int] = []
-            refused: list[Refused] = []
-            while len(numbers) < piece.num_rows:
-                if faulty and faulty[0].line == first:
-                    refused.append(faulty.popleft())
-                else:
-                    numbers.append(first)
-                first += 1
-            yield Rows(piece, numbers, refused, end)
-        if faulty:
-            yield Rows(batch.slice(0, 0), [], [*faulty], end)
-
     def _typed(self, rows: Rows) -> Rows:
         """The rows with the types of their columns, of which those are refused whose texts do not fit."""
         reasons: dict[int, str] = {}
@@ -263,26 +238,6 @@ class CsvReader:
     def _filled(self, name: str, column: Any) -> Any:
         """Text. A row that leaves its timestamp or its partition empty has none."""
         return null_if_empty(column) if name in (self._columns.timestamp, self._columns.partition) else column
-
-
-class _Parsed(NamedTuple):
-    text: bytes
-    columns: list[Any]
-    refused: dict[int, tuple[bytes, str]]
-
-
-class _Others:
-    """The places of the rows that are not among some."""
-
-    def __init__(self, some: Sequence[int]) -> None:
-        self._some = some
-        self._passed = 0
-
-    def place(self, number: int) -> int:
-        """The place of the row with this number among the others. The numbers ascend from call to call."""
-        while self._passed < len(self._some) and self._some[self._passed] <= number + self._passed:
-            self._passed += 1
-        return number + self._passed
 
 
 def _unless_text(kind: Any) -> Any:
