@@ -37,9 +37,11 @@ class Interrupt:
 
     def watched(self, items: Iterator[Each]) -> Iterator[Each]:
         """The items up to Ctrl-C."""
-        while not self.seen:
+        while True:
             try:
                 self._reading = True
+                if self.seen:  # a signal that comes later raises
+                    return
                 item = next(items)
             except (StopIteration, KeyboardInterrupt):
                 return
