@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.cli import main
+from kafkabuf.cli.produce.inputs.block import Columns
 from kafkabuf.cli.produce.inputs.bytes import InputBytes
 from kafkabuf.cli.produce.inputs.csv import Choices
-from kafkabuf.cli.produce.inputs.records import Columns
-from kafkabuf.cli.produce.inputs.tables import Shaper, rows_of
+from kafkabuf.cli.produce.inputs.row_blocks import Shaper
+from kafkabuf.cli.produce.inputs.tables import rows_of
 from kafkabuf.formats import Json
 
 pytest_plugins = ["tests.cli.cli_fixtures"]

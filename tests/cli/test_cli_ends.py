@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.cli import main
-from kafkabuf.cli.produce import copying
-from kafkabuf.cli.produce.inputs.lines import Block, LineReader
+from kafkabuf.cli.produce.delivery import Delivery
+from kafkabuf.cli.produce.inputs.block import Block
 
 pytest_plugins = ["tests.cli.cli_fixtures"]
 
@@ -170,14 +170,16 @@ def test_state_that_cannot_be_written_is_named_before_a_line_is_sent(
 
 
 def change_behind_the_first_block(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
-    class Changing(LineReader):
-        def blocks(self) -> Iterator[Block]:
-            for number, block in enumerate(super().blocks()):
-                yield block
-                if not number:
-                    change()
+    changed = False
 
-    monkeypatch.setattr(copying, "LineReader", Changing)
+    def add(delivery: Delivery, block: Block, add: Callable[[Delivery, Block], None] = Delivery.add) -> None:
+        nonlocal changed
+        add(delivery, block)
+        if not changed:
+            changed = True
+            change()
+
+    monkeypatch.setattr(Delivery, "add", add)
 
 
 LINES = 400_000  # several blocks

@@ -15,9 +15,9 @@ from pyarrow import parquet
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.cli import main
-from kafkabuf.cli.produce.inputs import tables as input_tables
+from kafkabuf.cli.produce.inputs.block import Columns
 from kafkabuf.cli.produce.inputs.bytes import InputBytes
-from kafkabuf.cli.produce.inputs.records import Columns
+from kafkabuf.cli.produce.inputs.tables import rows_of
 
 pytest_plugins = ["tests.cli.cli_fixtures"]
 
@@ -196,7 +196,7 @@ def test_parquet_takes_no_more_memory_with_more_row_groups(tmp_path: Path) -> No
     before, most, rows = pa.total_allocated_bytes(), 0, 0
     with path.open("rb") as file:
         source = InputBytes(file.fileno(), lambda: None)
-        for found in input_tables.rows_of(str(path), source, "parquet", Columns()):
+        for found in rows_of(str(path), source, "parquet", Columns()):
             most, rows = max(most, pa.total_allocated_bytes() - before), rows + found.batch.num_rows
     assert rows == 20 * group.num_rows
     assert most < 4 * group.nbytes

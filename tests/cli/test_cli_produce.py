@@ -12,7 +12,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka
 import fastavro
@@ -24,9 +24,10 @@ from pyarrow import csv, ipc, parquet
 
 from kafkabuf.broker import ConsumerRecord, EmbeddedCluster
 from kafkabuf.cli import main
+from kafkabuf.cli.produce.inputs.block import Block, Refused, Start
 from kafkabuf.cli.produce.inputs.bytes import InputBytes
-from kafkabuf.cli.produce.inputs.lines import LineReader
-from kafkabuf.cli.produce.inputs.records import as_timestamp
+from kafkabuf.cli.produce.inputs.json_lines import as_timestamp
+from kafkabuf.cli.produce.inputs.lines import Lines, line_reader
 from kafkabuf.cli.produce.resume import Resume
 from kafkabuf.cli.units import counted
 
@@ -60,10 +61,6 @@ def told(result: Result) -> str:
 def timeless(output: str) -> str:
     """What the command prints, without how long it took."""
     return re.sub(r" in \d+\.\d s \([\d,]+/s\)", "", output)
-
-
-def fail(piece: bytes = b"") -> None:
-    pytest.fail("nothing is too long, and a file is never idle")
 
 
 def written(path: Path, content: bytes) -> str:
@@ -122,31 +119,49 @@ def test_records_are_sent_as_their_lines_come_and_ctrl_c_ends_the_reading(cluste
     assert (process.returncode, timeless(error.decode())) == (130, "Error: interrupted; 2 records acknowledged\n")
 
 
+class _Target(NamedTuple):
+    """A Target without a producer."""
+
+    longest: int
+
+
+def blocks_of(path: str, longest: int, spilt: io.BytesIO, size: int) -> list[Block | Lines]:
+    """The lines of a file that comes in pieces, and the blocks without lines."""
+
+    class Pieces(InputBytes):
+        def some(self, nbytes: int) -> bytes:
+            return super().some(min(nbytes, size))
+
+    read = line_reader(lambda target, lines: lines)  # type: ignore[arg-type,return-value]
+    with open(path, "rb") as file:
+        source = Pieces(file.fileno(), lambda: pytest.fail("a file is never idle"))
+        return [*read(source, Start(path), _Target(longest), spilt.write)]  # type: ignore[arg-type]
+
+
+def numbered(blocks: list[Block | Lines]) -> list[tuple[int, bytes]]:
+    lines = [block for block in blocks if isinstance(block, Lines)]
+    return [pair for each in lines for pair in zip(each.numbers, each.each, strict=True)]
+
+
 @pytest.mark.parametrize("size", [7, 1 << 18])
 def test_reader_gives_every_line_its_number_and_offset(tmp_path: Path, size: int) -> None:
     content = b"".join(b"%d" % n * (n % 90) + b"\n" for n in range(9000)) + b"end"
-    path = written(tmp_path / "in", content)
-    with open(path, "rb") as file:
-        blocks = list(LineReader(InputBytes(file.fileno(), fail), 500, spill=fail, chunk=size).blocks())
-    assert [line for block in blocks for line in block.lines] == content.split(b"\n")
-    numbers = [block.first + place for block in blocks for place in range(len(block.lines))]
-    assert numbers == list(range(1, 9002))
+    blocks = blocks_of(written(tmp_path / "in", content), 500, io.BytesIO(), size)
+    assert numbered(blocks) == [*enumerate(content.split(b"\n"), 1)]
     assert blocks[-1].end == len(content)
     assert len(blocks) > 3
 
 
-def test_overlong_line_is_left_out_whole_and_the_reading_goes_on_behind_it(tmp_path: Path) -> None:
-    content = b"one\n" + b"x" * MIB + b"\ntwo\nthree\n"
+@pytest.mark.parametrize("size", [7, 1 << 18])
+def test_overlong_line_is_left_out_whole_and_the_reading_goes_on_behind_it(tmp_path: Path, size: int) -> None:
+    content = b"one\n" + b"x" * 300_000 + b"\ntwo\nthree\n"
     spilt = io.BytesIO()
-    with open(written(tmp_path / "in", content), "rb") as file:
-        blocks = list(LineReader(InputBytes(file.fileno(), fail), 1000, spill=spilt.write).blocks())
-    assert [(line, block.first + n) for block in blocks for n, line in enumerate(block.lines)] == [
-        (b"one", 1),
-        (b"two", 3),
-        (b"three", 4),
-    ]
-    assert spilt.getvalue() == b"x" * MIB + b"\n"
-    assert [block.first for block in blocks if block.overlong] == [2]
+    blocks = blocks_of(written(tmp_path / "in", content), 1000, spilt, size)
+    assert numbered(blocks) == [(1, b"one"), (3, b"two"), (4, b"three")]
+    assert spilt.getvalue() == b"x" * 300_000 + b"\n"
+    refused = [(block.refused, block.end, block.last) for block in blocks if isinstance(block, Block)]
+    reason = "it is longer than max.request.size (1000 bytes)"
+    assert refused == [((Refused(2, None, reason),), 4, 1), ((), 300_005, 2)]
     assert blocks[-1].end == len(content)
 
 
@@ -613,10 +628,10 @@ def test_state_is_saved_at_most_once_a_second(tmp_path: Path) -> None:
     now = [0.0]
     path = written(tmp_path / "in", b"a\nb\n")
     state = Resume(tmp_path / "state", path, "t", "lines", now=lambda: now[0])
-    state.settled(2, 1)
+    state.settle(2, 1)
     assert not (tmp_path / "state").exists()
     now[0] = 1.0
-    state.settled(4, 2)
+    state.settle(4, 2)
     assert (Resume(tmp_path / "state", path, "t", "lines").offset, list(tmp_path.glob("*.new"))) == (4, [])
 
 

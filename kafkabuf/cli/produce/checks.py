@@ -14,7 +14,7 @@ import click
 from kafkabuf.cli.produce.inputs.names import format_of_name
 
 if TYPE_CHECKING:
-    from kafkabuf.cli.produce.inputs.records import Columns
+    from kafkabuf.cli.produce.inputs.block import Columns
 
 TABLES = ("csv", "parquet", "arrow")
 # Files that have no lines, by their first bytes, and what they are.
@@ -103,15 +103,6 @@ def _head(file: str) -> bytes:
         with suppress(OSError), open(file, "rb") as opened:
             return opened.read(8)
     return b""
-
-
-def check_schema(value_format: str, schema: Path | None, message: str | None) -> None:
-    if schema is not None and value_format not in ("avro", "protobuf"):
-        raise click.UsageError("--value-schema is for --value-format avro and protobuf")
-    if (value_format == "protobuf") != (message is not None):
-        raise click.UsageError("--value-format protobuf and --value-message NAME belong together")
-    if value_format == "protobuf" and schema is None:
-        raise click.UsageError("protobuf needs --value-schema FILE, which `protoc --descriptor_set_out` writes")
 
 
 def check_options(kind: str, columns: Columns, separator: str | None, value_format: str) -> None:

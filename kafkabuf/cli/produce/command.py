@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from codecs import BOM_UTF8
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -23,18 +24,17 @@ from kafkabuf.cli.produce.checks import (
     TABLES,
     check_files,
     check_options,
-    check_schema,
     check_topic,
     check_written,
     delimiter_of,
     kind_of,
 )
+from kafkabuf.cli.produce.value_formats import ValueOptions, encoder_of, format_of
 
 if TYPE_CHECKING:
-    from kafkabuf.cli.produce.copying import Input
-    from kafkabuf.cli.produce.inputs.csv import Choices
-    from kafkabuf.cli.produce.inputs.records import Columns, Parse
-    from kafkabuf.formats import Avro, Json, Protobuf
+    from kafkabuf.cli.produce.inputs.block import Columns, Reader
+    from kafkabuf.cli.produce.source import Source
+    from kafkabuf.config import ProducerConfig
 
 
 @click.command()
@@ -137,20 +137,19 @@ def produce(
     tail -f log | kafkabuf produce logs --bootstrap-servers localhost:9092
     kafkabuf produce users users.txt --key-separator : -X compression.type=zstd -b localhost:9092
     """
-    from kafkabuf.cli.produce.copying import Run, line_sender, row_sender
-    from kafkabuf.cli.produce.delivery import Refusals
-    from kafkabuf.cli.produce.inputs.records import Columns
-    from kafkabuf.cli.produce.value_formats import encoder_of, format_of
+    from kafkabuf.cli.produce.delivery import Faults
+    from kafkabuf.cli.produce.inputs.block import Columns
+    from kafkabuf.cli.produce.loop import Run
 
     check_topic(topic, files)
     require_topic(topic)
     files = files or ("-",)
     columns = Columns(key, headers, timestamp, partition, value)
     kind = input_format or kind_of(files)
-    value_format = value_format or ("json" if kind in TABLES else "raw")
+    made_as = ValueOptions(value_format or ("json" if kind in TABLES else "raw"), value_schema, value_message)
     delimiter = delimiter_of(kind, delimiter, types)
-    check_options(kind, columns, key_separator, value_format)
-    check_schema(value_format, value_schema, value_message)
+    check_options(kind, columns, key_separator, made_as.name)
+    made_as.check()
     if (on_error == "dead-letter") != (dead_letter_file is not None):
         raise click.UsageError("--on-error dead-letter and --dead-letter-file FILE belong together")
     check_files(files, kind, resume, resume_file)
@@ -161,49 +160,56 @@ def produce(
     with errors_explained(servers_of(config)), _files_explained(), ExitStack() as stack:
         letters = None if dead_letter_file is None else stack.enter_context(_appended(dead_letter_file))
         if kind in TABLES:
-            made = format_of(value_format, value_schema, value_message)
-            derived = value_format == "avro" and value_schema is None and not config.given_to_schema_registry()
-            choices = _choices(delimiter, types, made, value) if kind == "csv" else None
-            send = row_sender(kind, columns, made, choices, one_type=derived)
+            reader = _row_reader(kind, columns, delimiter, types, made_as, config)
         else:
-            encode = encoder_of(value_format, value_schema, value_message, config)
-            send = line_sender(_parser(kind, columns, key_separator, encode))
-        refusals = Refusals(on_error, letters, "row" if kind in TABLES else "line")
-        run = Run(config, topic, refusals, send)
-        run.copy([_input(file, topic, kind, resume, resume_file) for file in files])
+            reader = _line_reader(kind, columns, key_separator, made_as, config)
+        run = Run(config, topic, Faults(on_error, letters, "row" if kind in TABLES else "line"), reader)
+        run.copy([_source(file, files, topic, kind, resume, resume_file) for file in files])
 
 
-def _input(file: str, topic: str, kind: str, resume: bool, resume_file: Path | None) -> Input:
-    from kafkabuf.cli.produce.copying import Input
+def _source(file: str, files: tuple[str, ...], topic: str, kind: str, resume: bool, resume_file: Path | None) -> Source:
     from kafkabuf.cli.produce.resume import Resume
+    from kafkabuf.cli.produce.source import Source
 
     if resume and resume_file is None:
         resume_file = Path(f"{file}.kafkabuf-resume")
-    return Input(file, None if resume_file is None else Resume(resume_file, file, topic, kind))
+    state = None if resume_file is None else Resume(resume_file, file, topic, kind)
+    return Source(file, file if len(files) > 1 else "", state)
 
 
-def _choices(
-    delimiter: str | None, types: tuple[str, ...], made: Avro | Json | Protobuf | None, value: str | None
-) -> Choices:
+def _row_reader(
+    kind: str,
+    columns: Columns,
+    delimiter: str | None,
+    types: tuple[str, ...],
+    made_as: ValueOptions,
+    config: ProducerConfig,
+) -> Reader:
     from kafkabuf.cli.produce.inputs.column_types import parse
     from kafkabuf.cli.produce.inputs.csv import Choices
+    from kafkabuf.cli.produce.inputs.row_blocks import row_reader
     from kafkabuf.cli.produce.schema_types import types_by_schema
 
-    return Choices(delimiter, parse(types), types_by_schema(made, value))
+    made = format_of(made_as)
+    choices = Choices(delimiter, parse(types), types_by_schema(made, columns.value)) if kind == "csv" else Choices()
+    derived = made_as.name == "avro" and made_as.schema is None and not config.given_to_schema_registry()
+    return row_reader(kind, columns, made, choices, one_type=derived)
 
 
-def _parser(
-    kind: str, columns: Columns, separator: str | None, encode: Callable[[Any], bytes] | None
-) -> Callable[[int], Parse]:
-    """What parses lines for a topic with so many partitions."""
-    from kafkabuf.cli.produce.inputs import records
+def _line_reader(
+    kind: str, columns: Columns, separator: str | None, made_as: ValueOptions, config: ProducerConfig
+) -> Reader:
+    from kafkabuf.cli.produce.inputs import json_lines, lines
 
     if kind == "lines":
-        encoded = None if separator is None else separator.replace("\\t", "\t").encode(errors="surrogateescape")
-        return lambda partitions: records.plain_lines if encoded is None else records.separated_lines(encoded)
+        if separator is None:
+            return lines.line_reader(lines.plain_lines)
+        return lines.line_reader(lines.keyed_lines(separator.replace("\\t", "\t").encode(errors="surrogateescape")))
+    encode = encoder_of(made_as, config)
     if encode is None and not any(columns):
-        return lambda partitions: records.without_mark(records.whole_json_lines)
-    return lambda partitions: records.without_mark(records.JsonLines(columns, partitions, encode))
+        return lines.line_reader(lines.whole_json_lines, mark=BOM_UTF8)
+    parser = lambda target: json_lines.json_parser(columns, target.partitions, encode)  # noqa: E731
+    return lines.line_reader(lines.parsed_lines(parser), mark=BOM_UTF8)
 
 
 @contextmanager

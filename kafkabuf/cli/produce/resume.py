@@ -47,7 +47,7 @@ class Resume:
     def count(self) -> int:
         return self._count
 
-    def settled(self, offset: int, count: int) -> None:
+    def settle(self, offset: int, count: int) -> None:
         """Everything up to here is acknowledged or left out."""
         self._offset, self._count = offset, count
         if self._now() - self._saved >= _SECONDS:

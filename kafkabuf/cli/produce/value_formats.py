@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -13,34 +13,49 @@ if TYPE_CHECKING:
     from kafkabuf.formats import Avro, Json, Protobuf
 
 
-def format_of(name: str, schema: Path | None, message: str | None) -> Avro | Json | Protobuf | None:
+class ValueOptions(NamedTuple):
+    """What the options say of values: a format, and the files with its schema."""
+
+    name: str
+    schema: Path | None
+    message: str | None
+
+    def check(self) -> None:
+        """Raises click.UsageError."""
+        if self.schema is not None and self.name not in ("avro", "protobuf"):
+            raise click.UsageError("--value-schema is for --value-format avro and protobuf")
+        if (self.name == "protobuf") != (self.message is not None):
+            raise click.UsageError("--value-format protobuf and --value-message NAME belong together")
+        if self.name == "protobuf" and self.schema is None:
+            raise click.UsageError("protobuf needs --value-schema FILE, which `protoc --descriptor_set_out` writes")
+
+
+def format_of(options: ValueOptions) -> Avro | Json | Protobuf | None:
     """What makes values of columns; None for raw. Raises ConfigError for a file that is no schema."""
+    name, schema, message = options
     if name == "raw":
         return None
     from kafkabuf.formats import Avro, Json, Protobuf
 
-    if name == "protobuf":
-        assert schema is not None  # the command has checked both
-        assert message is not None
+    if schema is not None and message is not None:
         return Protobuf.from_descriptor_set(schema, message)
     return Json() if name == "json" else Avro(None if schema is None else _text_of(schema))
 
 
-def encoder_of(
-    name: str, schema: Path | None, message: str | None, config: ProducerConfig
-) -> Callable[[Any], bytes] | None:
+def encoder_of(options: ValueOptions, config: ProducerConfig) -> Callable[[Any], bytes] | None:
     """What makes a value of an object of JSON, and raises ValueError where it cannot; None for raw."""
+    name, schema, message = options
     if name == "raw":
         return None
     if name == "json":
-        from kafkabuf.cli.produce.inputs.records import compact
+        from kafkabuf.cli.produce.inputs.json_lines import compact
 
         return compact
     if schema is None:
         raise click.UsageError("avro of jsonl needs --value-schema FILE")
     if config.given_to_schema_registry():
         raise click.UsageError("a Schema Registry needs --format csv, parquet or arrow")
-    return _avro(schema) if name == "avro" else _protobuf(schema, str(message))
+    return _avro(schema) if message is None else _protobuf(schema, message)
 
 
 def _text_of(schema: Path) -> str:

@@ -6,6 +6,7 @@ import os
 import select  # of a process of ours, which nobody patches  # noqa: TID251
 import stat
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable
 
 import click
@@ -19,12 +20,11 @@ DECODED = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
 class InputBytes:
-    """Reads a descriptor. `idle` is called a few times a second while a pipe has nothing to read. `offset` is the
-    number of bytes that it has given, with those before it where it goes on at an offset; `consumed` is the number of
-    bytes of the descriptor. Raises click.ClickException for compressed data that is torn."""
+    """Reads a descriptor. `idle` is called a few times a second while a pipe has nothing to read. `consumed` is the
+    number of bytes of the descriptor that are read. Raises click.ClickException for compressed data that is torn."""
 
-    def __init__(self, descriptor: int, idle: Callable[[], object], *, offset: int = 0) -> None:
-        self.offset = self.consumed = offset
+    def __init__(self, descriptor: int, idle: Callable[[], object]) -> None:
+        self.consumed = 0
         self._descriptor = descriptor
         self._idle = idle
         # Whether the bytes are those of the file.
@@ -34,15 +34,18 @@ class InputBytes:
             self._poll = select.poll()
             self._poll.register(descriptor, select.POLLIN)
         self._head = b""
-        self._given: Callable[[int], bytes] | None = self.read if offset else None
+        self._read: Callable[[int], bytes] | None = None
+
+    def go_on(self, offset: int) -> None:
+        """Goes on at an offset of a file that is not compressed."""
+        self.consumed = os.lseek(self._descriptor, offset, os.SEEK_SET)
+        self._read = self._read_raw
 
     def some(self, nbytes: int) -> bytes:
         """At most so many bytes: waits for the first. There are none at the end of the input."""
-        if self._given is None:
-            self._given = self._begun()
-        chunk = self._given(nbytes)
-        self.offset += len(chunk)
-        return chunk
+        if self._read is None:
+            self._read = self._opened()
+        return self._read(nbytes)
 
     def whole(self, nbytes: int) -> bytes:
         """So many bytes: waits for all, and has fewer only at the end of the input."""
@@ -61,58 +64,63 @@ class InputBytes:
             size += len(pieces[-1])
         return b"".join(pieces)
 
-    def read(self, nbytes: int) -> bytes:
-        """Bytes of the descriptor, for the decoders."""
-        head, self._head = self._head[:nbytes], self._head[nbytes:]
-        if not head:
-            return self._raw(nbytes)
-        return head + self._raw(nbytes - len(head)) if len(head) < nbytes and self._is_ready() else head
-
     def _is_ready(self) -> bool:
         return self._poll is None or bool(self._poll.poll(0))
 
-    def _raw(self, nbytes: int) -> bytes:
+    def _opened(self) -> Callable[[int], bytes]:
+        """Reads the first bytes, which say whether the input is compressed."""
+        while any(len(self._head) < len(magic) and magic.startswith(self._head) for magic in DECODED.values()):
+            # At first as many as the shortest beginning has: what follows may be long in coming.
+            if not (more := self._from_descriptor(1 if self._head else len(DECODED["gzip"]))):
+                break
+            self._head += more
+        for codec, magic in DECODED.items():
+            if self._head.startswith(magic):
+                self.is_file = False
+                return _explained(codec, self._gzip() if codec == "gzip" else self._zstd())
+        return self._read_raw
+
+    def _read_raw(self, nbytes: int) -> bytes:
+        """Bytes of the descriptor, as they are."""
+        head, self._head = self._head[:nbytes], self._head[nbytes:]
+        if head and (len(head) == nbytes or not self._is_ready()):
+            return head
+        return head + self._from_descriptor(nbytes - len(head))
+
+    def _from_descriptor(self, nbytes: int) -> bytes:
         while self._poll is not None and not self._poll.poll(_IDLE_MS):
             self._idle()
-        chunk = os.read(self._descriptor, nbytes)
-        self.consumed += len(chunk)
-        return chunk
+        piece = os.read(self._descriptor, nbytes)
+        self.consumed += len(piece)
+        return piece
 
-    def _begun(self) -> Callable[[int], bytes]:
-        """Reads the first bytes, which say whether the input is compressed."""
-        head = b""
-        while any(len(head) < len(magic) and magic.startswith(head) for magic in DECODED.values()):
-            if not (more := self._raw(1 if head else len(DECODED["gzip"]))):
-                break
-            head += more
-        self._head = head
-        for codec, magic in DECODED.items():
-            if head.startswith(magic):
-                self.is_file = False
-                return _explained(codec, _gzip(self) if codec == "gzip" else _zstd(self))
-        return self.read
+    def _gzip(self) -> Callable[[int], bytes]:
+        from gzip import GzipFile
 
+        read: Callable[[int], bytes] = GzipFile(fileobj=Readable(self._read_raw), mode="rb").read1  # type: ignore[call-overload]  # only reads
+        return read
 
-def _gzip(source: InputBytes) -> Callable[[int], bytes]:
-    from gzip import GzipFile
+    def _zstd(self) -> Callable[[int], bytes]:
+        with needs("spark", "kafkabuf produce of zstd"):
+            import pyarrow as pa
 
-    read: Callable[[int], bytes] = GzipFile(fileobj=source, mode="rb").read1  # type: ignore[call-overload]  # only reads
-    return read
+        raw = pa.PythonFile(Readable(self._read_raw), mode="r")
+        read: Callable[[int], bytes] = pa.CompressedInputStream(raw, "zstd").read
+        return read
 
 
-def _zstd(source: InputBytes) -> Callable[[int], bytes]:
-    with needs("spark", "kafkabuf produce of zstd"):
-        import pyarrow as pa
+class Readable:
+    """A file for decoders: `read` gives what comes behind the head. They read in the thread that asks them."""
 
-    read: Callable[[int], bytes] = pa.CompressedInputStream(pa.PythonFile(_Readable(source), mode="r"), "zstd").read
-    return read
-
-
-class _Readable:
     closed = False
 
-    def __init__(self, source: InputBytes) -> None:
-        self.read = source.read
+    def __init__(self, read: Callable[[int], bytes], head: bytes = b"") -> None:
+        self._read = read
+        self._head = head
+
+    def read(self, nbytes: int) -> bytes:
+        head, self._head = self._head[:nbytes], self._head[nbytes:]
+        return head + self._read(nbytes - len(head)) if len(head) < nbytes else head
 
     def close(self) -> None:
         """The input stays open."""
@@ -129,3 +137,9 @@ def _explained(codec: str, read: Callable[[int], bytes]) -> Callable[[int], byte
             raise click.ClickException(f"the {codec} data cannot be read: {error}") from error
 
     return explained
+
+
+def not_utf8(text: bytes) -> str:
+    """What to do with a text that is not UTF-8."""
+    encoding = "utf-16" if text.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "latin1"
+    return f"it is not UTF-8: iconv -f {encoding} -t utf-8 converts such files"

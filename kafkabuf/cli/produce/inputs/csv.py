@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from kafkabuf.cli.produce.inputs.bytes import CHUNK, InputBytes
+from kafkabuf.cli.produce.inputs.block import Columns, Refused
+from kafkabuf.cli.produce.inputs.bytes import CHUNK, InputBytes, not_utf8
 from kafkabuf.cli.produce.inputs.column_types import Types, null_if_empty, type_of, typed, wrong
 from kafkabuf.cli.produce.inputs.csv_rows import CsvRows
-from kafkabuf.cli.produce.inputs.faults import misfits, without
 from kafkabuf.cli.produce.inputs.names import delimiter_of_name
-from kafkabuf.cli.produce.inputs.records import Columns, Refused, not_utf8
-from kafkabuf.cli.produce.inputs.rows import Rows
+from kafkabuf.cli.produce.inputs.rows import Rows, misfits
 from kafkabuf.extras import needs
 
 with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
@@ -58,11 +57,21 @@ class CsvReader:
         self._next = 1
 
     def rows(self) -> Iterator[Rows]:
-        rest = b""
+        begun: list[bytes] = []  # a row without end, in pieces
+        size = 0
+        awaited: tuple[bytes, ...] = ()  # without one of these, no row ends in what comes next
         for chunk in self._chunks():
-            rest = yield from self._rows_of(rest + chunk)
-            if len(rest) > _LONGEST_ROW:
-                raise self._error(rest, f"it is longer than {_LONGEST_ROW >> 20} MiB; is a quote not closed?")
+            begun.append(chunk)
+            size += len(chunk)
+            if not awaited or any(mark in chunk for mark in awaited):
+                rest = yield from self._rows_of(b"".join(begun))
+                begun, size = [rest], len(rest)
+                awaited = self._rows.awaited(rest)
+            if size > _LONGEST_ROW:
+                raise self._error(
+                    b"".join(begun), f"it is longer than {_LONGEST_ROW >> 20} MiB; is a quote not closed?"
+                )
+        rest = b"".join(begun)
         if self._rows.is_open(rest):
             raise self._error(rest, "a quote is not closed: the rest of the file would be one field")
         if rest:
@@ -167,13 +176,14 @@ class CsvReader:
     def _parsed(self, text: bytes, *, torn: bool) -> Rows:
         """The fields of rows as text. `torn`: some may go on behind a closing quote."""
         refused: dict[int, tuple[bytes, str]] = {}
-        kept: Sequence[int] = range(len(text))
+        kept: Sequence[int] = range(len(text))  # the places of the rows that pyarrow gets
         if torn:
-            rows = [*self._rows.rows(text)]
-            kept = [place for place, row in enumerate(rows) if row[1] is None]
-            text = b"".join(rows[place][0] for place in kept)
-            for place in {*range(len(rows))}.difference(kept):
-                refused[place] = rows[place][0].rstrip(b"\r\n"), "a field goes on behind its closing quote"
+            rows = [*enumerate(self._rows.rows(text))]
+            kept = [place for place, row in rows if row[1] is None]
+            text = b"".join(row[0] for _, row in rows if row[1] is None)
+            for place, row in rows:
+                if row[1] is not None:
+                    refused[place] = row[0].rstrip(b"\r\n"), "a field goes on behind its closing quote"
 
         def leave_out(row: csv.InvalidRow) -> str:
             reason = f"it has {row.actual_columns} columns, the header has {row.expected_columns}"
@@ -186,15 +196,12 @@ class CsvReader:
             columns = [column.combine_chunks() for column in self._read(text, leave_out, texts).columns]
             self._infer(text)
         batch = pa.RecordBatch.from_arrays(columns, names=self._header or [])
-        first, count = self._next, batch.num_rows + len(refused)
-        self._next += count
-        numbers = [first + place for place in range(count) if place not in refused]
-        return Rows(
-            batch,
-            numbers if refused else range(first, first + count),
-            [Refused(first + place, *refused[place]) for place in sorted(refused)],
-            self._source.consumed,
-        )
+        first = self._next
+        self._next += batch.num_rows + len(refused)
+        numbers: Sequence[int] = range(first, self._next)
+        if refused:
+            numbers = [number for number in numbers if number - first not in refused]
+        return Rows(batch, numbers, [Refused(first + place, *refused[place]) for place in sorted(refused)])
 
     def _infer(self, text: bytes) -> None:
         """Gives a type to each column that has none yet, and a value in this text."""
@@ -228,7 +235,7 @@ class CsvReader:
                 continue
             for row in misfits(column, lambda part: wrong(part, kind)):  # noqa: B023  # called now
                 reasons.setdefault(row, f"column {name!r}: {column[row].as_py()!r:.50} is no {kind}")
-        rows = without(rows, reasons)
+        rows = rows.without(reasons)
         fitting = [
             self._filled(name, column) if kind is None else typed(column, kind)
             for name, kind, column in zip(rows.batch.schema.names, self._kinds, rows.batch.columns, strict=True)

@@ -39,6 +39,12 @@ class CsvRows:
         row = self._pattern.match(rest)
         return row is not None and row[2].startswith(b'"')
 
+    def awaited(self, rest: bytes) -> tuple[bytes, ...]:
+        """Behind a text in which no row ends, a row ends only where one of these bytes comes; empty: with any byte."""
+        if rest.endswith(b"\r"):
+            return ()
+        return (b'"',) if self.is_open(rest) else (b"\n", b"\r")
+
     def _end_of_rows(self, text: bytes) -> int | None:
         """Where the last whole row ends, if quotes stand only at the edges of fields and beside each other: then they
         open and close in turn. Else None."""

@@ -1,106 +1,159 @@
-"""The lines of a file or pipe in bounded blocks: what a block holds does not grow with the input."""
+"""The lines of a file or pipe become blocks: what a block holds does not grow with the input."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
 
-from kafkabuf.append._bulk_lines import count_lines
+from kafkabuf.append._bulk_lines import append_lines, count_lines
+from kafkabuf.append.report import BulkReport
+from kafkabuf.cli.produce.inputs.block import Block, Reader, Refused, Start, Target
 from kafkabuf.cli.produce.inputs.bytes import CHUNK, InputBytes
+from kafkabuf.clock import SystemClock
+
+# Makes value, key, headers, partition and timestamp of a line. None: the line is blank.
+Parts = tuple[Any, Any, Any, Any, Any]
+Parse = Callable[[bytes], Parts | None]
+_CLOCK = SystemClock()
 
 
-class Block(NamedTuple):
-    """`line_count` neighbouring lines: `text` has a line feed between two. The first has the number `first`, from 1.
+class Lines:
+    """Neighbouring lines: `text` has a line feed between two. The first has the number `first`, from 1. `end` is the
+    input's offset behind the last."""
 
-    `blank`: one of them may be blank. `end` is the input's offset behind the last line. `overlong` is the length that
-    the line behind these has at least, if it is too long to be kept. A block without lines ends behind such a line.
-    """
+    def __init__(self, text: bytes, first: int, end: int) -> None:
+        count, self.has_blank = count_lines(text)
+        self.text = text
+        self.numbers = range(first, first + count)
+        self.end = end
 
-    text: bytes
-    line_count: int
-    first: int
-    end: int
-    overlong: int = 0
-    blank: bool = False
-
-    @property
-    def lines(self) -> list[bytes]:
-        return self.text.split(b"\n") if self.line_count else []
-
-    @property
-    def numbers(self) -> range:
-        return range(self.first, self.first + self.line_count)
+    @cached_property
+    def each(self) -> list[bytes]:
+        return self.text.split(b"\n")
 
 
-class LineReader:
-    """Reads the lines of an input, as they come. A line of more than `limit` bytes is left out.
+def line_reader(make: Callable[[Target, Lines], Block], *, mark: bytes = b"") -> Reader:
+    """Reads lines, as they come, and begins behind the `mark` of a file. A last line needs no line feed. A line that is
+    too long to be kept is refused, and spilled in pieces, with a line feed at its end."""
 
-    `spill` gets the pieces of such a line, and a line feed at its end. The first line has the number `line`.
-    """
-
-    def __init__(
-        self,
-        source: InputBytes,
-        limit: int,
-        *,
-        spill: Callable[[bytes], object],
-        line: int = 1,
-        chunk: int = CHUNK,
-    ) -> None:
-        self._chunk = chunk
-        self._source = source
-        self._limit = limit
-        self._spill = spill
-        self._offset = source.offset
-        self._line = line
-        self._pushed = b""
-
-    def blocks(self) -> Iterator[Block]:
-        """The blocks up to the end of the input. A last line needs no line feed."""
-        carried: list[bytes] = []
+    def read(source: InputBytes, start: Start, target: Target, spill: Callable[[bytes], object]) -> Iterator[Block]:
+        if start.offset:
+            source.go_on(start.offset)
+        first, offset = start.passed + 1, start.offset
+        begun: list[bytes] = []  # the pieces of a line without end
         size = 0
-        while chunk := self._read():
-            head, feed, tail = chunk.rpartition(b"\n")
-            if not feed:
-                carried.append(chunk)
-                size += len(chunk)
-            else:
-                yield self._block(b"".join((*carried, head)), 1)
-                carried, size = [tail], len(tail)
-            if size > self._limit:
-                yield Block(b"", 0, self._line, self._offset, overlong=size)
-                self._leave_out(carried)
-                yield Block(b"", 0, self._line, self._offset)
-                carried, size = [], 0
-        if size:
-            yield self._block(b"".join(carried), 0)
-
-    def _block(self, text: bytes, last_feed: int) -> Block:
-        count, blank = count_lines(text)
-        self._line += count
-        self._offset += len(text) + last_feed
-        return Block(text, count, self._line - count, self._offset, blank=blank)
-
-    def _leave_out(self, pieces: list[bytes]) -> None:
-        """Spills a line that has begun with these pieces."""
-        self._line += 1
-        for piece in pieces:
-            self._take(piece)
-        while chunk := self._read():
-            head, feed, rest = chunk.partition(b"\n")
-            self._take(head + feed)
+        pushed = b""
+        while piece := pushed or source.some(CHUNK):
+            head, feed, tail = piece.rpartition(b"\n")
+            pushed = b""
             if feed:
-                # The rest may hold lines: it goes before what is read next.
-                self._pushed = rest
-                return
-        self._spill(b"\n")
+                text = b"".join((*begun, head))
+                offset += len(text) + 1
+                lines = Lines(text.removeprefix(mark) if first == 1 else text, first, offset)
+                first = lines.numbers.stop
+                yield make(target, lines)
+                begun, size = [], 0
+            begun.append(tail)
+            size += len(tail)
+            if size > target.longest:
+                reason = f"it is longer than max.request.size ({target.longest} bytes)"
+                yield _nothing(first - 1, offset, Refused(first, None, reason))
+                for piece in begun:
+                    spill(piece)
+                spilled, pushed = _spilled(source, spill)
+                offset += size + spilled
+                yield _nothing(first, offset)
+                first, begun, size = first + 1, [], 0
+        if size:
+            text = b"".join(begun)
+            yield make(target, Lines(text.removeprefix(mark) if first == 1 else text, first, offset + size))
 
-    def _take(self, piece: bytes) -> None:
-        self._offset += len(piece)
-        self._spill(piece)
+    return read
 
-    def _read(self) -> bytes:
-        if self._pushed:
-            pushed, self._pushed = self._pushed, b""
-            return pushed
-        return self._source.some(self._chunk)
+
+def _spilled(source: InputBytes, spill: Callable[[bytes], object]) -> tuple[int, bytes]:
+    """Spills the input up to the end of a line. Returns the number of bytes, and what was read behind them."""
+    nbytes, feed, rest = 0, b"", b""
+    while not feed and (piece := source.some(CHUNK)):
+        head, feed, rest = piece.partition(b"\n")
+        spill(head)
+        nbytes += len(head) + len(feed)
+    spill(b"\n")
+    return nbytes, rest
+
+
+def _nothing(last: int, end: int, *refused: Refused) -> Block:
+    return Block((), lambda first, last: BulkReport(_CLOCK), lambda place: b"", refused, end, last)
+
+
+def plain_lines(target: Target, lines: Lines) -> Block:
+    """Each line is a value."""
+    return _block(target, lines, lines.numbers, lines.text, lambda place: lines.each[place])
+
+
+def whole_json_lines(target: Target, lines: Lines) -> Block:
+    """Each line is a value as it is, apart from blank lines. Nothing parses it."""
+    if not lines.has_blank:
+        return plain_lines(target, lines)
+    kept = [place for place, line in enumerate(lines.each) if line.strip()]
+    each = [lines.each[place] for place in kept]
+    return _block(target, lines, [lines.numbers[place] for place in kept], b"\n".join(each), each.__getitem__)
+
+
+def _block(target: Target, lines: Lines, numbers: Sequence[int], text: bytes, raw: Callable[[int], bytes]) -> Block:
+    """A block of which no line is parsed: all of the text is sent at once."""
+
+    def send(first: int, last: int) -> BulkReport:
+        report = BulkReport(_CLOCK)
+        append_lines(target.producer, report, target.topic, text)
+        return report
+
+    return Block(numbers, send, raw, (), lines.end, lines.numbers[-1])
+
+
+def parsed_lines(parser: Callable[[Target], Parse]) -> Callable[[Target, Lines], Block]:
+    """Each line is parsed. A line for which the parser raises ValueError is refused."""
+
+    def make(target: Target, lines: Lines) -> Block:
+        parse = parser(target)
+        numbers: list[int] = []
+        raw: list[bytes] = []
+        parts: list[Parts] = []
+        refused: list[Refused] = []
+        for number, line in zip(lines.numbers, lines.each, strict=True):
+            try:
+                found = parse(line)
+            except UnicodeEncodeError:
+                refused.append(Refused(number, line, "UTF-8 has no half of a surrogate pair"))
+            except (ValueError, RecursionError) as error:
+                refused.append(Refused(number, line, str(error) or "its values are nested too deeply"))
+            else:
+                if found is not None:
+                    numbers.append(number)
+                    raw.append(line)
+                    parts.append(found)
+        values, *others = zip(*parts, strict=True) if parts else [()] * 5
+        # Of a column without a value, send_many() need not look at each row.
+        columns = [None if column.count(None) == len(column) else column for column in others]
+
+        def send(first: int, last: int) -> BulkReport:
+            keys, headers, partitions, timestamps = (column and column[first:last] for column in columns)
+            return target.producer.send_many(target.topic, values[first:last], keys, headers, partitions, timestamps)
+
+        return Block(numbers, send, raw.__getitem__, refused, lines.end, lines.numbers[-1])
+
+    return make
+
+
+def keyed_lines(separator: bytes) -> Callable[[Target, Lines], Block]:
+    """Each line is a key and a value, with the separator between."""
+
+    def parse(line: bytes) -> Parts:
+        key, separated, value = line.partition(separator)
+        if not separated:
+            shown = separator.decode(errors="backslashreplace")
+            raise ValueError(f"it has no separator {shown!r} between key and value")
+        return value, key, None, None, None
+
+    return parsed_lines(lambda target: parse)
