@@ -24,11 +24,12 @@ from pyarrow import csv, ipc, parquet
 
 from kafkabuf.broker import ConsumerRecord, EmbeddedCluster
 from kafkabuf.cli import main
-from kafkabuf.cli.produce.inputs.block import Block, Refused, Start
+from kafkabuf.cli.produce.inputs.block import Block, Refused
 from kafkabuf.cli.produce.inputs.bytes import InputBytes
 from kafkabuf.cli.produce.inputs.json_lines import as_timestamp
 from kafkabuf.cli.produce.inputs.lines import Lines, line_reader
-from kafkabuf.cli.produce.resume import Resume
+from kafkabuf.cli.produce.inputs.resume import Resume
+from kafkabuf.cli.produce.inputs.source import Source
 from kafkabuf.cli.units import counted
 
 pytest_plugins = ["tests.cli.cli_fixtures"]
@@ -135,7 +136,7 @@ def blocks_of(path: str, longest: int, spilt: io.BytesIO, size: int) -> list[Blo
     read = line_reader(lambda target, lines: lines)  # type: ignore[arg-type,return-value]
     with open(path, "rb") as file:
         source = Pieces(file.fileno(), lambda: pytest.fail("a file is never idle"))
-        return [*read(source, Start(path), _Target(longest), spilt.write)]  # type: ignore[arg-type]
+        return [*read(source, Source(path), _Target(longest), spilt.write)]  # type: ignore[arg-type]
 
 
 def numbered(blocks: list[Block | Lines]) -> list[tuple[int, bytes]]:

@@ -33,7 +33,7 @@ from kafkabuf.cli.produce.value_formats import ValueOptions, encoder_of, format_
 
 if TYPE_CHECKING:
     from kafkabuf.cli.produce.inputs.block import Columns, Reader
-    from kafkabuf.cli.produce.source import Source
+    from kafkabuf.cli.produce.inputs.source import Source
     from kafkabuf.config import ProducerConfig
 
 
@@ -168,8 +168,8 @@ def produce(
 
 
 def _source(file: str, files: tuple[str, ...], topic: str, kind: str, resume: bool, resume_file: Path | None) -> Source:
-    from kafkabuf.cli.produce.resume import Resume
-    from kafkabuf.cli.produce.source import Source
+    from kafkabuf.cli.produce.inputs.resume import Resume
+    from kafkabuf.cli.produce.inputs.source import Source
 
     if resume and resume_file is None:
         resume_file = Path(f"{file}.kafkabuf-resume")

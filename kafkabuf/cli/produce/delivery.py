@@ -16,7 +16,7 @@ import click
 
 from kafkabuf.cli.output import naming
 from kafkabuf.cli.produce.inputs.block import Block, Refused
-from kafkabuf.cli.produce.source import Source
+from kafkabuf.cli.produce.inputs.source import Source
 from kafkabuf.errors import (
     InvalidRecordError,
     InvalidTimestampError,

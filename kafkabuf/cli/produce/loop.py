@@ -14,7 +14,7 @@ from kafkabuf.cli.output import StoppedBySignalError, file_error, naming
 from kafkabuf.cli.produce.delivery import Delivery, Faults, StoppedError
 from kafkabuf.cli.produce.inputs.block import Reader, Target
 from kafkabuf.cli.produce.inputs.bytes import InputBytes
-from kafkabuf.cli.produce.source import Source
+from kafkabuf.cli.produce.inputs.source import Source
 from kafkabuf.cli.units import counted
 from kafkabuf.errors import KafkaError
 from kafkabuf.process._time import monotonic
@@ -83,7 +83,7 @@ class Run:
             for source, nbytes in zip(sources, sizes, strict=True):
                 delivery.source = source
                 with naming(source.file), _opened(source, delivery, interrupt) as opened:
-                    blocks = self._reader(opened, source.start, target, self._faults.spill)
+                    blocks = self._reader(opened, source, target, self._faults.spill)
                     for block in interrupt.watched(blocks):
                         delivery.add(block)
                         show(before + opened.consumed, delivery.acknowledged)

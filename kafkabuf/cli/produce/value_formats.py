@@ -42,8 +42,9 @@ def format_of(options: ValueOptions) -> Avro | Json | Protobuf | None:
     return Json() if name == "json" else Avro(None if schema is None else _text_of(schema))
 
 
-def encoder_of(options: ValueOptions, config: ProducerConfig) -> Callable[[Any], bytes] | None:
-    """What makes a value of an object of JSON, and raises ValueError where it cannot; None for raw."""
+def encoder_of(options: ValueOptions, config: ProducerConfig) -> Callable[[Any], bytes | None] | None:
+    """What makes a value of an object of JSON, and raises ValueError or SerializationError where it cannot; None
+    for raw."""
     name, schema, message = options
     if name == "raw":
         return None
@@ -55,7 +56,11 @@ def encoder_of(options: ValueOptions, config: ProducerConfig) -> Callable[[Any],
         raise click.UsageError("avro of jsonl needs --value-schema FILE")
     if config.given_to_schema_registry():
         raise click.UsageError("a Schema Registry needs --format csv, parquet or arrow")
-    return _avro(schema) if message is None else _protobuf(schema, message)
+    if message is not None:
+        return _protobuf(schema, message)
+    from kafkabuf.formats import Avro
+
+    return Avro(_text_of(schema)).encode_object
 
 
 def _text_of(schema: Path) -> str:
@@ -63,21 +68,6 @@ def _text_of(schema: Path) -> str:
         return schema.read_text("utf-8")
     except UnicodeDecodeError:
         raise click.UsageError(f"--value-schema: {schema} is no Avro schema: it is not UTF-8") from None
-
-
-def _avro(schema: Path) -> Callable[[Any], bytes]:
-    from kafkabuf.errors import SerializationError
-    from kafkabuf.formats import Avro
-
-    made = Avro(_text_of(schema))
-
-    def encode(value: Any) -> bytes:
-        try:
-            return bytes(made.encode_object(value))  # type: ignore[arg-type]  # None only for None
-        except SerializationError as error:
-            raise ValueError(str(error)) from error
-
-    return encode
 
 
 def _protobuf(schema: Path, name: str) -> Callable[[Any], bytes]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkabuf.cli.produce.inputs.bytes import InputBytes
+from kafkabuf.cli.produce.inputs.source import Source
 
 if TYPE_CHECKING:
     from kafkabuf.append.report import BulkReport
@@ -59,13 +60,5 @@ class Block(NamedTuple):
     last: int
 
 
-class Start(NamedTuple):
-    """Where the reading of a file begins: at an offset, behind a number of lines or rows."""
-
-    path: str
-    offset: int = 0
-    passed: int = 0
-
-
 # Gives the blocks of an input. The callable gets the pieces of a line that is too long to be kept.
-Reader = Callable[[InputBytes, Start, Target, Callable[[bytes], object]], Iterator[Block]]
+Reader = Callable[[InputBytes, Source, Target, Callable[[bytes], object]], Iterator[Block]]

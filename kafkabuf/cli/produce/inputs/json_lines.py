@@ -57,7 +57,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def json_parser(
-    columns: Columns, partitions: int, encode: Callable[[Any], bytes] | None
+    columns: Columns, partitions: int, encode: Callable[[Any], bytes | None] | None
 ) -> Callable[[bytes], Parts | None]:
     """Parses a line with an object, whose members are columns.
 

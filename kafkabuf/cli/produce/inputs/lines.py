@@ -8,9 +8,11 @@ from typing import Any
 
 from kafkabuf.append._bulk_lines import append_lines, count_lines
 from kafkabuf.append.report import BulkReport
-from kafkabuf.cli.produce.inputs.block import Block, Reader, Refused, Start, Target
+from kafkabuf.cli.produce.inputs.block import Block, Reader, Refused, Target
 from kafkabuf.cli.produce.inputs.bytes import CHUNK, InputBytes
+from kafkabuf.cli.produce.inputs.source import Source
 from kafkabuf.clock import SystemClock
+from kafkabuf.errors import SerializationError
 
 # Makes value, key, headers, partition and timestamp of a line. None: the line is blank.
 Parts = tuple[Any, Any, Any, Any, Any]
@@ -37,14 +39,15 @@ def line_reader(make: Callable[[Target, Lines], Block], *, mark: bytes = b"") ->
     """Reads lines, as they come, and begins behind the `mark` of a file. A last line needs no line feed. A line that is
     too long to be kept is refused, and spilled in pieces, with a line feed at its end."""
 
-    def read(source: InputBytes, start: Start, target: Target, spill: Callable[[bytes], object]) -> Iterator[Block]:
-        if start.offset:
-            source.go_on(start.offset)
-        first, offset = start.passed + 1, start.offset
+    def read(opened: InputBytes, source: Source, target: Target, spill: Callable[[bytes], object]) -> Iterator[Block]:
+        offset, done = source.settled
+        if offset:
+            opened.go_on(offset)
+        first = done + 1
         begun: list[bytes] = []  # the pieces of a line without end
         size = 0
         pushed = b""
-        while piece := pushed or source.some(CHUNK):
+        while piece := pushed or opened.some(CHUNK):
             head, feed, tail = piece.rpartition(b"\n")
             pushed = b""
             if feed:
@@ -61,7 +64,7 @@ def line_reader(make: Callable[[Target, Lines], Block], *, mark: bytes = b"") ->
                 yield _nothing(first - 1, offset, Refused(first, None, reason))
                 for piece in begun:
                     spill(piece)
-                spilled, pushed = _spilled(source, spill)
+                spilled, pushed = _spilled(opened, spill)
                 offset += size + spilled
                 yield _nothing(first, offset)
                 first, begun, size = first + 1, [], 0
@@ -72,10 +75,10 @@ def line_reader(make: Callable[[Target, Lines], Block], *, mark: bytes = b"") ->
     return read
 
 
-def _spilled(source: InputBytes, spill: Callable[[bytes], object]) -> tuple[int, bytes]:
+def _spilled(opened: InputBytes, spill: Callable[[bytes], object]) -> tuple[int, bytes]:
     """Spills the input up to the end of a line. Returns the number of bytes, and what was read behind them."""
     nbytes, feed, rest = 0, b"", b""
-    while not feed and (piece := source.some(CHUNK)):
+    while not feed and (piece := opened.some(CHUNK)):
         head, feed, rest = piece.partition(b"\n")
         spill(head)
         nbytes += len(head) + len(feed)
@@ -126,7 +129,7 @@ def parsed_lines(parser: Callable[[Target], Parse]) -> Callable[[Target, Lines],
                 found = parse(line)
             except UnicodeEncodeError:
                 refused.append(Refused(number, line, "UTF-8 has no half of a surrogate pair"))
-            except (ValueError, RecursionError) as error:
+            except (ValueError, RecursionError, SerializationError) as error:
                 refused.append(Refused(number, line, str(error) or "its values are nested too deeply"))
             else:
                 if found is not None:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkabuf.cli.produce.inputs.block import Block, Columns, Reader, Start, Target
+from kafkabuf.cli.produce.inputs.block import Block, Columns, Reader, Target
 from kafkabuf.cli.produce.inputs.bytes import InputBytes
 from kafkabuf.cli.produce.inputs.column_types import times
 from kafkabuf.cli.produce.inputs.csv import Choices
 from kafkabuf.cli.produce.inputs.rows import Rows, RowsAsJson, misfits
+from kafkabuf.cli.produce.inputs.source import Source
 from kafkabuf.cli.produce.inputs.tables import rows_of
 from kafkabuf.extras import needs
 
@@ -37,10 +38,11 @@ def row_reader(
     """Reads the rows of tables. `choices` are those of CSV; `one_type`: see Shaper."""
     shaped = Shaper(columns, raw=value_format is None, one_type=one_type)
 
-    def read(source: InputBytes, start: Start, target: Target, spill: Callable[[bytes], object]) -> Iterator[Block]:
-        for rows in rows_of(start.path, source, kind, columns, choices):
-            rows = checked(rows.behind(start.passed), columns, target.partitions)
-            last = max([start.passed, *rows.numbers[-1:], *(refused.number for refused in rows.refused)])
+    def read(opened: InputBytes, source: Source, target: Target, spill: Callable[[bytes], object]) -> Iterator[Block]:
+        _, done = source.settled
+        for rows in rows_of(source.file, opened, kind, columns, choices):
+            rows = checked(rows.behind(done), columns, target.partitions)
+            last = max([done, *rows.numbers[-1:], *(refused.number for refused in rows.refused)])
             raw = RowsAsJson(rows.batch).__getitem__
             yield Block(rows.numbers, _sending(rows.batch, target, shaped, value_format), raw, rows.refused, last, last)
 

@@ -32,30 +32,22 @@ class Resume:
         self._path = path
         self._now = now
         self._saved = now()
-        self._offset, self._count = 0, 0
+        self.offset, self.count = 0, 0
         self._identity = {"topic": topic, "format": kind}
         self._head = _head_of(source, _HEAD)
         self._nbytes = os.path.getsize(source)
         if path.exists():
             self._load(source)
 
-    @property
-    def offset(self) -> int:
-        return self._offset
-
-    @property
-    def count(self) -> int:
-        return self._count
-
     def settle(self, offset: int, count: int) -> None:
         """Everything up to here is acknowledged or left out."""
-        self._offset, self._count = offset, count
+        self.offset, self.count = offset, count
         if self._now() - self._saved >= _SECONDS:
             self.save()
 
     def save(self) -> None:
         """Replaces the file in one step. Raises click.ClickException where that fails: the file is then as it was."""
-        state = self._identity | {"offset": self._offset, "count": self._count}
+        state = self._identity | {"offset": self.offset, "count": self.count}
         state |= {
             "bytes": self._nbytes,
             "head_bytes": len(self._head),
@@ -77,7 +69,7 @@ class Resume:
     def _load(self, source: str) -> None:
         try:
             state: dict[str, Any] = json.loads(self._path.read_bytes())
-            self._offset, self._count = int(state["offset"]), int(state["count"])
+            self.offset, self.count = int(state["offset"]), int(state["count"])
             nbytes, head, digest = int(state["bytes"]), int(state["head_bytes"]), str(state["head_sha256"])
         except (ValueError, KeyError, TypeError) as error:
             raise click.ClickException(f"{self._path} is no state of this command") from error
@@ -86,11 +78,11 @@ class Resume:
                 raise click.ClickException(f"{self._path} is of {name} {state.get(name)!r}, not of {wanted!r}")
         # Lines may be added behind the others. A table is written as a whole.
         grows = self._identity["format"] in ("lines", "jsonl")
-        fits = self._nbytes >= self._offset if grows else self._nbytes == nbytes
+        fits = self._nbytes >= self.offset if grows else self._nbytes == nbytes
         if not fits or hashlib.sha256(_head_of(source, head)).hexdigest() != digest:
             raise click.ClickException(f"{source} is another file than {self._path} is of: remove it to begin anew")
-        if grows and self._nbytes > self._offset > 0:
-            self._offset, self._count = _at_a_line(source, self._offset, self._count)
+        if grows and self._nbytes > self.offset > 0:
+            self.offset, self.count = _at_a_line(source, self.offset, self.count)
 
 
 def _at_a_line(source: str, offset: int, count: int) -> tuple[int, int]:

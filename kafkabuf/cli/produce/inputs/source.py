@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import click
 
-from kafkabuf.cli.produce.inputs.block import Start
-from kafkabuf.cli.produce.resume import Resume
+from kafkabuf.cli.produce.inputs.resume import Resume
 
 
 class Source(NamedTuple):
@@ -31,8 +30,9 @@ class Source(NamedTuple):
         return os.path.getsize(self.file) if self.file != "-" else 0
 
     @property
-    def start(self) -> Start:
-        return Start(self.file) if self.state is None else Start(self.file, self.state.offset, self.state.count)
+    def settled(self) -> tuple[int, int]:
+        """The offset, and the number of lines or rows, where the reading goes on."""
+        return (0, 0) if self.state is None else (self.state.offset, self.state.count)
 
     def place(self, unit: str, number: int) -> str:
         return f"{self.label}{': ' if self.label else ''}{unit} {number}"
