@@ -224,7 +224,7 @@ def arrived(broker: BrokerProcess) -> Iterator[bytes]:
         left = sum(consumer.get_watermark_offsets(place, timeout=_WAIT)[1] for place in places)
         consumer.assign(places)
         while left:
-            messages = consumer.consume(min(10_000, left), timeout=_WAIT)  # more would be waited for
+            messages = consumer.consume(min(left, 10_000), timeout=_WAIT)  # waits for as many
             assert messages, f"{left} records did not come"
             for message in messages:
                 assert message.error() is None, message.error()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,36 +25,15 @@ from kafkabuf.cli.produce.inputs.csv import Choices
 from kafkabuf.cli.produce.inputs.row_blocks import Shaper
 from kafkabuf.cli.produce.inputs.tables import rows_of
 from kafkabuf.formats import Json
+from tests.cli.produce_support import SMALL, dead_letters, objects, piped, produce, text_of, values, written
 
 pytest_plugins = ["tests.cli.cli_fixtures"]
 
+MIB = 1 << 20
 ODD = [
     "12345678901234567890", "12345678901234567891", "00123", "+491701234567", "NA", "null", "NaN", "1e5", "1.10",
     "true", "0.1234567890123456789", "2020-01-01", " x ", "", "\u20ac", "0x1F", "-0", "=",
 ]  # fmt: skip
-
-
-def produce(cluster: EmbeddedCluster, topic: str, path: Path, *options: str) -> Result:
-    result = CliRunner().invoke(main, ["produce", topic, str(path), *options, "-b", cluster.bootstrap_servers])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def text_of(result: Result) -> str:
-    return " ".join(result.output.split())
-
-
-def written(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
-
-
-def values(cluster: EmbeddedCluster, topic: str) -> list[bytes | None]:
-    return [record.value for record in cluster.messages(topic)]
-
-
-def objects(cluster: EmbeddedCluster, topic: str) -> list[dict[str, Any]]:
-    return [json.loads(value or b"") for value in values(cluster, topic)]
 
 
 def as_csv(rows: Sequence[Sequence[str]], **dialect: Any) -> bytes:
@@ -75,12 +52,6 @@ def test_fields_arrive_as_the_file_has_them(cluster: EmbeddedCluster, topic: str
     assert result.exit_code == 0, result.output
     assert objects(cluster, topic) == [{"n": number, "text": text} for number, _, text in rows]
     assert [record.key for record in cluster.messages(topic)] == [text.encode() for text in ODD]
-
-
-def test_raw_values_are_the_bytes_of_the_file(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "in.csv", as_csv([["v"], *([text] for text in ODD)]))
-    assert produce(cluster, topic, path, "--value-format", "raw").exit_code == 0
-    assert values(cluster, topic) == [text.encode() for text in ODD]
 
 
 def test_avro_without_a_schema_derives_strings(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
@@ -157,18 +128,21 @@ FAULTS = {
     "text behind a quote": (b'a,b\r\n1,x\r\n2,"y" \r\n', 2, b"a field goes on behind its closing quote"),
     "one column too many": (b"a,b\n\n1,x\n2,y,z\n", 2, b"it has 3 columns, the header has 2"),
     "one column too few": (b"\xef\xbb\xbfa,b\r\n1,x\r\n2\r\n", 2, b"it has 1 columns, the header has 2"),
-    "other text than utf-8": (b"a,b\n1,x\n2,\xe9\n", 2, b"it is not UTF-8"),
+    "other text than utf-8": (b"a,b\n2,\xe9\n", 1, rb"near b'a,b\n2,\xe9\n' it is not UTF-8: iconv -f latin1"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_fault_ends_the_run_with_the_number_of_its_row(
+def test_fault_ends_the_run_with_the_number_of_its_row_behind_the_rows_before_it(
     cluster: EmbeddedCluster, topic: str, tmp_path: Path, name: str
 ) -> None:
     content, row, reason = FAULTS[name]
-    result = produce(cluster, topic, written(tmp_path / "in.csv", content))
+    path = written(tmp_path / "in.csv", content)
+    result = produce(cluster, topic, path, "--resume")
     assert (result.exit_code, f"row {row}" in result.output) == (1, True), result.output
     assert reason.decode() in result.output
+    assert objects(cluster, topic) == [{"a": "1", "b": "x"}][: row - 1]
+    assert json.loads(Path(f"{path}.kafkabuf-resume").read_bytes())["count"] == 0
 
 
 def test_quote_that_never_ends_is_refused_also_where_faulty_rows_are_left_out(
@@ -181,18 +155,29 @@ def test_quote_that_never_ends_is_refused_also_where_faulty_rows_are_left_out(
     assert objects(cluster, topic) == [{"a": "1", "b": "x"}]
 
 
-def test_row_that_a_stray_quote_joined_goes_to_the_letters_as_it_was(
+def test_faulty_rows_go_to_the_letters_as_they_were_also_one_that_a_stray_quote_joined(
     cluster: EmbeddedCluster, topic: str, tmp_path: Path
 ) -> None:
-    path = written(tmp_path / "in.csv", b'a,b\n"1","x"\n\n2,"y\r\n3,"z"\r\n4,w,v\n"5",""\n')
+    path = written(tmp_path / "in.csv", b'a,b\n"1","x\nx"\n\n2,"y\r\n3,"z"\r\n4,w,v\n"5",""\n6\n')
     letters = tmp_path / "letters"
-    policy = ["--on-error", "dead-letter", "--dead-letter-file", str(letters), "--resume"]
+    policy = [*dead_letters(letters), "--resume"]
     result = produce(cluster, topic, path, *policy)
     assert result.exit_code == 0, result.output
     assert "row 2 is left out: a field goes on behind its closing quote\nrow 3 is left out: it has 3" in result.output
-    assert objects(cluster, topic) == [{"a": "1", "b": "x"}, {"a": "5", "b": ""}]
-    assert letters.read_bytes() == b'2,"y\r\n3,"z"\n4,w,v\n'
-    assert "0 records" in produce(cluster, topic, path, *policy).output
+    assert "row 5 is left out: it has 1 columns" in result.output
+    assert objects(cluster, topic) == [{"a": "1", "b": "x\nx"}, {"a": "5", "b": ""}]
+    assert "0 records" in produce(cluster, topic, path, *policy).output  # all is done: also the faulty rows
+    assert letters.read_bytes() == b'2,"y\r\n3,"z"\n4,w,v\n6\n'
+
+
+def test_row_that_is_too_large_has_its_number_behind_faulty_rows(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "in.csv", b"id,t\n1,a,b\n2,%b\n3,c\n" % (b"x" * 5000))
+    result = produce(cluster, topic, path, "--on-error", "skip", *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "row 2 is left out: " in result.output
+    assert values(cluster, topic) == [b'{"id":"3","t":"c"}']
 
 
 @pytest.mark.parametrize(
@@ -212,14 +197,39 @@ def test_faulty_header_is_explained(
     assert (result.exit_code, reason in result.output) == (1, True), result.output
 
 
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        ("id,t\n1,a\n2,b,é\n".encode("latin1"), "latin1"),
+        ("id,é\n1,a\n".encode("latin1"), "latin1"),
+        ("id,t\n1,a\n".encode("utf-16"), "utf-16"),
+    ],
+)
+def test_csv_of_another_encoding_is_refused_also_in_the_header_and_in_faulty_rows(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, content: bytes, encoding: str
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes(content)
+    result = produce(cluster, topic, path, "--on-error", "skip")
+    assert (result.exit_code, f"it is not UTF-8: iconv -f {encoding} -t utf-8" in result.output) == (1, True)
+    assert "Traceback" not in result.output
+
+
+def test_first_row_of_csv_may_be_longer_than_a_block(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes(b'id,t\n1,"%b"\n2,b\n' % (b"x" * 2 * MIB))
+    result = produce(cluster, topic, path, "--on-error", "skip")
+    assert (result.exit_code, "row 1 is left out: the record is too large" in result.output) == (0, True), result.output
+    assert values(cluster, topic) == [b'{"id":"2","t":"b"}']
+
+
 # ---- types
 
 
 def test_value_that_does_not_fit_its_type_is_a_faulty_row(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
     path = written(tmp_path / "in.csv", b"n,x,t\n1,0.5,a\nword,1,b\n,,\n4,1e999,d\n 5 ,inf,e\n6,1_000,f\n")
     letters = tmp_path / "letters"
-    policy = ["--on-error", "dead-letter", "--dead-letter-file", str(letters)]
-    result = produce(cluster, topic, path, "--types", "n=int64, x=double", *policy)
+    result = produce(cluster, topic, path, "--types", "n=int64, x=double", *dead_letters(letters))
     assert result.exit_code == 0, result.output
     assert result.output.splitlines()[:3] == [
         "row 2 is left out: column 'n': 'word' is no int64",
@@ -289,6 +299,28 @@ def test_text_that_stands_for_nothing_elsewhere_is_no_null_where_types_are_infer
     path = written(tmp_path / "in.csv", b"a,b\n1,1\nNA,\n")
     assert produce(cluster, topic, path, "--types", "infer").exit_code == 0
     assert objects(cluster, topic) == [{"a": "1", "b": 1}, {"a": "NA", "b": None}]
+
+
+def test_column_that_begins_behind_the_first_block_has_the_type_of_its_first_values(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    rows = 2 * MIB // 16
+    path = tmp_path / "in.csv"
+    path.write_bytes(b"id,text,n\n" + b"%010d,,\n" * rows % (*range(rows),) + b"1,late,\n" * 2 + b"2,,7\n")
+    result = produce(cluster, topic, path, "--types", "infer")
+    assert result.exit_code == 0, result.output
+    sent = values(cluster, topic)
+    assert (len(sent), sent[0]) == (rows + 3, b'{"id":0,"text":null,"n":null}')
+    assert [json.loads(value or b"")["text"] for value in sent[-3:-1]] == ["late", "late"]
+    assert json.loads(sent[-1] or b"")["n"] == 7
+
+
+def test_avro_without_a_registry_has_one_schema(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    rows = 2 * MIB // 16
+    path = tmp_path / "in.csv"
+    path.write_bytes(b"id,text\n" + b"%010d,\n" * rows % (*range(rows),) + b"1,late\n")
+    result = produce(cluster, topic, path, "--value-format", "avro", "--types", "infer")
+    assert (result.exit_code, "text: null> in the rows before: give --value-schema FILE" in result.output) == (1, True)
 
 
 AVRO = {
@@ -468,9 +500,8 @@ def test_name_of_a_file_in_the_place_of_the_topic_is_refused_also_where_the_file
 def test_topic_with_the_name_of_a_file_takes_a_pipe(cluster: EmbeddedCluster, topic: str) -> None:
     name = f"{topic}.csv"
     cluster.create_topic(name)
-    command = [sys.executable, "-m", "kafkabuf", "produce", name, "-", "-b", cluster.bootstrap_servers]
-    done = subprocess.run(command, input=b"a\n", capture_output=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
+    status, error = piped(cluster, name, "-", text=b"a\n")
+    assert status == 0, error
     assert values(cluster, name) == [b"a"]
 
 
@@ -489,9 +520,8 @@ def test_empty_file_has_no_records_in_each_format(
 
 @pytest.mark.parametrize("kind", ["lines", "jsonl", "csv", "arrow"])
 def test_empty_pipe_has_no_records_in_each_format(cluster: EmbeddedCluster, topic: str, kind: str) -> None:
-    command = [sys.executable, "-m", "kafkabuf", "produce", topic, "--format", kind, "-b", cluster.bootstrap_servers]
-    done = subprocess.run(command, input=b"", capture_output=True, check=False, timeout=120)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (0, b"the standard input is empty")
+    status, error = piped(cluster, topic, "--format", kind, text=b"")
+    assert (status, error.startswith("the standard input is empty 0 records")) == (0, True), error
 
 
 @pytest.mark.parametrize("content", [b"\n\r\n", b"\xef\xbb\xbf", b"a,b", b"a,b\n\n"])

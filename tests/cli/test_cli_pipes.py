@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -15,10 +13,10 @@ import pytest
 from pyarrow import csv, ipc
 
 from kafkabuf.broker import EmbeddedCluster
+from tests.cli.produce_support import COMMAND, objects, piped
 
 pytest_plugins = ["tests.cli.cli_fixtures"]
 
-COMMAND = [sys.executable, "-m", "kafkabuf", "produce"]
 MIB = 1 << 20
 TABLE = pa.table({"id": [1, 2, 3], "t": ["a", 'b"\n,', None], "d": pa.array(["x", "y", "x"]).dictionary_encode()})
 
@@ -31,16 +29,6 @@ def as_bytes(kind: str, table: pa.Table) -> bytes:
         with (ipc.new_file if kind == "file" else ipc.new_stream)(sink, table.schema) as writer:
             writer.write_table(table)
     return bytes(sink.getvalue())
-
-
-def run(cluster: EmbeddedCluster, *arguments: str, text: bytes = b"") -> tuple[int, str]:
-    command = [*COMMAND, *arguments, "-b", cluster.bootstrap_servers]
-    done = subprocess.run(command, input=text, capture_output=True, check=False, timeout=120)
-    return done.returncode, " ".join(done.stderr.decode().split())
-
-
-def rows(cluster: EmbeddedCluster, topic: str) -> list[dict[str, object]]:
-    return [json.loads(record.value or b"") for record in cluster.messages(topic)]
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -56,12 +44,12 @@ def test_rows_of_a_pipe_are_those_of_a_file(
         os.mkfifo(path)
         writer = threading.Thread(target=path.write_bytes, args=(content,))
         writer.start()
-        status, error = run(cluster, topic, str(path), *options)
+        status, error = piped(cluster, topic, str(path), *options, text=b"")
         writer.join(60)
     else:
-        status, error = run(cluster, topic, *options, text=content)
+        status, error = piped(cluster, topic, *options, text=content)
     assert status == 0, error
-    assert [(int(str(row["id"])), row["t"] or None, row["d"]) for row in rows(cluster, topic)] == [
+    assert [(int(str(row["id"])), row["t"] or None, row["d"]) for row in objects(cluster, topic)] == [
         (1, "a", "x"),
         (2, 'b"\n,', "y"),
         (3, None, "x"),
@@ -96,16 +84,16 @@ def test_rows_are_sent_as_they_come_and_ctrl_c_ends_the_reading(
 def test_streams_one_behind_another_are_all_sent(cluster: EmbeddedCluster, topic: str) -> None:
     """As `cat a b` writes them."""
     content = as_bytes("stream", pa.table({"a": [1]})) + as_bytes("stream", pa.table({"a": [2], "b": ["x"]}))
-    status, error = run(cluster, topic, "--format", "arrow", text=content)
+    status, error = piped(cluster, topic, "--format", "arrow", text=content)
     assert status == 0, error
-    assert rows(cluster, topic) == [{"a": 1}, {"a": 2, "b": "x"}]
+    assert objects(cluster, topic) == [{"a": 1}, {"a": 2, "b": "x"}]
 
 
 @pytest.mark.parametrize("behind", [b"", b"garbage behind it"])
 def test_torn_stream_ends_the_run_behind_its_whole_batches(cluster: EmbeddedCluster, topic: str, behind: bytes) -> None:
     whole = as_bytes("stream", pa.table({"a": [1]}))
     torn = whole + behind if behind else whole[:-8] + whole[-200:-100]
-    status, error = run(cluster, topic, "--format", "arrow", text=torn)
+    status, error = piped(cluster, topic, "--format", "arrow", text=torn)
     assert (status, "the arrow file cannot be read: " in error, "1 record acknowledged" in error) == (1, True, True)
 
 
@@ -123,16 +111,16 @@ def test_what_needs_a_file_is_refused_of_a_pipe(
 ) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    status, error = run(cluster, topic, str(path) if named else "-", *options)
+    status, error = piped(cluster, topic, str(path) if named else "-", *options, text=b"")
     assert (status, reason in error) == (2, True), error
 
 
 def test_csv_row_without_end_is_refused_before_it_fills_the_memory(cluster: EmbeddedCluster, topic: str) -> None:
     content = b'a,b\n1,"x"\n2,"' + b"y\n" * (9 * MIB)
-    status, error = run(cluster, topic, "--format", "csv", text=content)
+    status, error = piped(cluster, topic, "--format", "csv", text=content)
     assert (status, "it is longer than 16 MiB; is a quote not closed?" in error) == (1, True), error
     assert "the csv file cannot be read: row 2, b'2,\"y" in error
-    assert rows(cluster, topic) == [{"a": "1", "b": "x"}]
+    assert objects(cluster, topic) == [{"a": "1", "b": "x"}]
 
 
 def test_rows_of_later_blocks_have_their_numbers(cluster: EmbeddedCluster, topic: str) -> None:
@@ -140,10 +128,10 @@ def test_rows_of_later_blocks_have_their_numbers(cluster: EmbeddedCluster, topic
     good = b"".join(b"%d,%s\n" % (n, b"x" * 1_000) for n in range(1, 3_001))
     content = b"\xef\xbb\xbfid,t\n\n" + good + b"3001,y,z\n3002,y\n"
     options = ["--format", "csv", "--on-error", "skip", "--key", "id"]
-    status, error = run(cluster, topic, *options, text=content)
+    status, error = piped(cluster, topic, *options, text=content)
     assert error.startswith("row 3001 is left out: it has 3 columns, the header has 2 3,001 records acknowledged")
     assert status == 0
     assert cluster.messages(topic)[-1].key == b"3002"
     faulty = content.replace(b"3001,y,z\n", b"3001,y\n") + b"word,y\n"
-    status, error = run(cluster, topic, "--format", "csv", "--types", "id=int64", text=faulty)
+    status, error = piped(cluster, topic, "--format", "csv", "--types", "id=int64", text=faulty)
     assert (status, "row 3003: column 'id': 'word' is no int64" in error) == (1, True), error

@@ -19,7 +19,7 @@ from kafkabuf.cli.connection import (
     require_topic,
     servers_of,
 )
-from kafkabuf.cli.output import file_error
+from kafkabuf.cli.output import naming
 from kafkabuf.cli.produce.checks import (
     TABLES,
     check_files,
@@ -157,7 +157,7 @@ def produce(
     config = config_of(bootstrap_servers, config_file, properties, OF_SENDING)
     if config.transactional_id:
         raise click.UsageError("this command has no transactions: leave transactional.id out")
-    with errors_explained(servers_of(config)), _files_explained(), ExitStack() as stack:
+    with errors_explained(servers_of(config)), ExitStack() as stack:
         letters = None if dead_letter_file is None else stack.enter_context(_appended(dead_letter_file))
         if kind in TABLES:
             reader = _row_reader(kind, columns, delimiter, types, made_as, config)
@@ -213,21 +213,9 @@ def _line_reader(
 
 
 @contextmanager
-def _files_explained() -> Iterator[None]:
-    from kafkabuf.errors import KafkaError
-
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, KafkaError):
-            raise
-        raise click.ClickException(file_error(error)) from error
-
-
-@contextmanager
 def _appended(path: Path) -> Iterator[BinaryIO]:
     """The file, open at its end. Behind an error its close() is silent: it would tell of the same full disk again."""
-    with path.open("ab") as file:
+    with naming(str(path)), path.open("ab") as file:
         try:
             if _is_torn(path):
                 file.write(b"\n")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 _LF, _CR, _QUOTE = b'\n\r"'
+_LONG = 4 << 20  # bytes; numpy takes several times the memory of the text
 
 
 class CsvRows:
@@ -22,7 +23,7 @@ class CsvRows:
         quote. No row ends at a CR that is the text's last byte: an LF may follow."""
         if b'"' not in text:
             return max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1, False
-        end = self._end_of_rows(text)
+        end = self._end_of_rows(text) if len(text) < _LONG else None
         if end is not None:
             return end, False
         marked = [row for row in self._pattern.finditer(text) if row.lastindex]
@@ -40,9 +41,7 @@ class CsvRows:
         return row is not None and row[2].startswith(b'"')
 
     def awaited(self, rest: bytes) -> tuple[bytes, ...]:
-        """Behind a text in which no row ends, a row ends only where one of these bytes comes; empty: with any byte."""
-        if rest.endswith(b"\r"):
-            return ()
+        """The bytes of which one must come before the row ends that begins with this text."""
         return (b'"',) if self.is_open(rest) else (b"\n", b"\r")
 
     def _end_of_rows(self, text: bytes) -> int | None:
