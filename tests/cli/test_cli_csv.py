@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -168,6 +169,22 @@ def test_faulty_rows_go_to_the_letters_as_they_were_also_one_that_a_stray_quote_
     assert objects(cluster, topic) == [{"a": "1", "b": "x\nx"}, {"a": "5", "b": ""}]
     assert "0 records" in produce(cluster, topic, path, *policy).output  # all is done: also the faulty rows
     assert letters.read_bytes() == b'2,"y\r\n3,"z"\n4,w,v\n6\n'
+
+
+def test_each_faulty_row_of_many_that_are_read_at_once_has_its_number(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    """Of the rows, 16,384 are sent in one call."""
+    rows, faulty = 40_000, [1, 2, 16_384, 16_385, 16_387, 32_769, 32_770, 40_000]
+    lines = [b"%d,0" % number for number in range(1, rows + 1)]
+    for number in faulty:
+        lines[number - 1] = b"%d" % number if number % 2 else b"%d,word" % number
+    path, letters = written(tmp_path / "in.csv", b"id,n\n" + b"\n".join(lines)), tmp_path / "letters"
+    result = produce(cluster, topic, path, "--types", "n=int32", *dead_letters(letters))
+    assert result.exit_code == 0, result.output
+    assert [int(line.split()[1]) for line in result.output.splitlines()[: len(faulty)]] == faulty
+    assert re.findall(rb"^\D*(\d+)", letters.read_bytes(), re.MULTILINE) == [b"%d" % number for number in faulty]
+    assert [int(row["id"]) for row in objects(cluster, topic)] == sorted({*range(1, rows + 1)}.difference(faulty))
 
 
 def test_row_that_is_too_large_has_its_number_behind_faulty_rows(

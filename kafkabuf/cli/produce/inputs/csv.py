@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from kafkabuf.cli.produce.inputs.block import Columns, Refused
-from kafkabuf.cli.produce.inputs.bytes import CHUNK, InputBytes, not_utf8
+from kafkabuf.cli.produce.inputs.bytes import InputBytes, not_utf8
 from kafkabuf.cli.produce.inputs.column_types import Types, null_if_empty, type_of, typed, wrong
 from kafkabuf.cli.produce.inputs.csv_rows import CsvRows
 from kafkabuf.cli.produce.inputs.names import delimiter_of_name
@@ -25,7 +25,7 @@ with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
     import pyarrow as pa
     from pyarrow import csv
 
-_GUESSED = 1 << 20  # bytes by which types are inferred
+_BLOCK = 1 << 20
 _LONGEST_ROW = 16 << 20
 _DELIMITERS = ",;\t|"
 _SHOWN = 60  # bytes of a row
@@ -83,7 +83,7 @@ class CsvReader:
         rows, rest = text[:end], text[end:]
         self._check_text(rows)
         if rows := rows if self._header is not None else self._without_header(rows):
-            yield self._typed(self._parsed(rows, torn=torn))
+            yield from map(self._typed, self._parsed(rows, torn=torn).pieces())
         return rest
 
     # ---- bytes -------------------------------------------------------------------------------------------------------
@@ -91,13 +91,13 @@ class CsvReader:
     def _chunks(self) -> Iterator[bytes]:
         """The input without the byte order mark. Where types are inferred, the first chunk is full unless the input
         ends."""
-        chunk = self._source.whole(_GUESSED) if self._choices.types.infers else self._source.ready(CHUNK)
-        while len(chunk) < len(BOM_UTF8) and BOM_UTF8.startswith(chunk) and (more := self._source.some(CHUNK)):
+        chunk = self._source.whole(_BLOCK) if self._choices.types.infers else self._source.ready(_BLOCK)
+        while len(chunk) < len(BOM_UTF8) and BOM_UTF8.startswith(chunk) and (more := self._source.some(_BLOCK)):
             chunk += more
-        chunk = chunk.removeprefix(BOM_UTF8) or self._source.ready(CHUNK)
+        chunk = chunk.removeprefix(BOM_UTF8) or self._source.ready(_BLOCK)
         while chunk:
             yield chunk
-            chunk = self._source.ready(CHUNK)
+            chunk = self._source.ready(_BLOCK)
 
     def _error(self, row: bytes, reason: str) -> click.ClickException:
         """An error of the next row, which begins so."""
@@ -190,7 +190,7 @@ class CsvReader:
             refused[kept[row.number - 1]] = row.text.encode(), reason
             return "skip"
 
-        columns = [pa.array([], pa.string()) for _ in self._names]
+        columns = [pa.nulls(0, pa.string()) for _ in self._names]  # pa.array() would import pandas
         if text.strip(b"\r\n"):
             texts = csv.ConvertOptions(column_types=dict.fromkeys(self._names, pa.string()))
             columns = [column.combine_chunks() for column in self._read(text, leave_out, texts).columns]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkabuf.cli.produce.inputs.block import Refused
@@ -15,6 +15,7 @@ from kafkabuf.shown import json_object
 with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
     import pyarrow as pa
 
+MAX_ROWS = 16_384
 _NEIGHBOURS = 64  # rows
 
 
@@ -24,6 +25,16 @@ class Rows(NamedTuple):
     batch: Any
     numbers: Sequence[int]
     refused: Sequence[Refused] = ()
+
+    def pieces(self) -> Iterator[Rows]:
+        """The rows in pieces of a bounded number."""
+        left = self
+        while len(left.numbers) > MAX_ROWS:
+            numbers = left.numbers[:MAX_ROWS]
+            refused = [each for each in left.refused if each.number < numbers[-1]]
+            yield Rows(left.batch.slice(0, MAX_ROWS), numbers, refused)
+            left = left.behind(numbers[-1])
+        yield left
 
     def behind(self, done: int) -> Rows:
         """Without the rows up to this number."""

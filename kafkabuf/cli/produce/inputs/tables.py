@@ -11,14 +11,13 @@ import click
 from kafkabuf.cli.produce.inputs.block import Columns
 from kafkabuf.cli.produce.inputs.bytes import CHUNK, InputBytes, Readable
 from kafkabuf.cli.produce.inputs.csv import Choices, CsvReader
-from kafkabuf.cli.produce.inputs.rows import Rows
+from kafkabuf.cli.produce.inputs.rows import MAX_ROWS, Rows
 from kafkabuf.extras import needs
 
 with needs("spark", "kafkabuf produce of csv, parquet and arrow"):
     import pyarrow as pa
     from pyarrow import ipc, parquet
 
-_MAX_ROWS = 16_384
 _MAGIC = b"ARROW1\0\0"
 
 
@@ -34,10 +33,8 @@ def rows_of(
             return
         first = 1
         for batch in _parquet(path, source) if kind == "parquet" else _arrow(path, source):
-            for start in range(0, batch.num_rows, _MAX_ROWS):
-                rows = batch.slice(start, _MAX_ROWS)
-                yield Rows(rows, range(first, first + rows.num_rows))
-                first += rows.num_rows
+            yield from Rows(batch, range(first, first + batch.num_rows)).pieces()
+            first += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         # Of torn data Arrow says so with an OSError that has no number.
         if isinstance(error, OSError) and error.errno is not None:
@@ -54,7 +51,7 @@ def _parquet(path: str, source: InputBytes) -> Iterator[Any]:
         # By default Arrow keeps all that it has read until the end of the file, and reads a row group at once.
         table = parquet.ParquetFile(file, pre_buffer=False, buffer_size=CHUNK)
         # Its threads would each keep freed memory: a tenth of all that the command takes.
-        for batch in table.iter_batches(batch_size=_MAX_ROWS, use_threads=False):
+        for batch in table.iter_batches(batch_size=MAX_ROWS, use_threads=False):
             source.consumed = file.tell()
             yield batch
             # The pages of the rows before: the pool would keep a quarter of all that the command takes.
