@@ -236,7 +236,7 @@ class AIOKafkaProducer(Generic[K, V]):
         _started.add(self)
 
     def _disown(self) -> None:
-        """In a forked child: the next coroutine method opens the producer anew. See _enter_loop()."""
+        """In a forked child: the next coroutine method reopens the producer. See _enter_loop()."""
         if not self._stopped:
             self._core._disown()
             self._ends.forget()

@@ -15,7 +15,7 @@ cdef class BatchEnds:
     cdef object outcomes                # result(record) and exception(record) in place of RecordFuture's; or None
     cdef readonly dict _awaited         # batch: its BatchEnd
     cdef int era                        # rises with each forget()
-    # Batches that have ended and whose waiters are yet to become due: rows that the objects themselves link.
+    # Batches that have ended and whose waiters are not due yet: rows that the objects themselves link.
     cdef BatchEnd first_taken, last_taken
     cdef Awaiting first_due, last_due   # steps whose records have an outcome, and waits that are over
     # ---- guarded by `guard`: other threads write here
@@ -49,19 +49,19 @@ cdef class BatchEnd:
     cdef BatchEnds ends
     cdef Batch batch
     cdef list waiters
-    cdef Py_ssize_t handled             # so many of the waiters are due, or wait for another part of the batch
+    cdef Py_ssize_t handled             # the number of waiters that are due, or wait for another part of the batch
     cdef BatchEnd next_ended
 
 
 cdef class Line:
     cdef BatchEnds ends
-    cdef object waiting                 # deque of turns that have yet to come
+    cdef object waiting                 # deque of turns that have not come yet
     cdef bint taken                     # a record has the turn
     cdef readonly Py_ssize_t length
 
 
 cdef class AIORecordFuture:
-    cdef RecordFuture record            # None: the record is yet to be queued, and nobody has this future
+    cdef RecordFuture record            # None: the record is not queued yet, and nobody has this future
     cdef BatchEnds ends
     # Awaiting objects, those of callbacks too. None: no BatchEnd has this future. The collector tracks a future from
     # its first step on: before, nothing that the future refers to leads back to it.
