@@ -32,7 +32,7 @@ cdef class ArrowWalker:
     cdef bint only_values           # the chunk has no column but `value` that matters
     cdef set bound                  # encoders that are bound to the chunk
     # ---- the formats of the current topic
-    cdef RowEncoder value_encoder   # None: the value is a column of bytes; so is the key
+    cdef RowEncoder value_encoder   # None: the value is a column of bytes. The key too
     cdef RowEncoder key_encoder
     cdef tuple schema_headers       # keeps the bytes of the next two alive
     cdef Field[2] value_header      # name and value of the header that names the schema; no name: there is none

@@ -37,7 +37,7 @@ cdef class ProducerCore:
     cdef KeyRule key_rule               # partitioner.class (if it names a rule), partitioner.ignore.keys
     # ---- guarded by the producer's lock (batches/_accumulator.pxd)
     cdef bint closing
-    cdef bint disowned                  # with `closing`: a fork made this copy, and the child may open it anew
+    cdef bint disowned                  # with `closing`: a fork made this copy, and the child may reopen it
     cdef readonly bint detour           # send() must check `closing`, or call one of the user's objects above
     cdef str closed_because             # the text of the ClosedError that later calls raise
     cdef object last_name               # the topic object of the previous send(), compared by identity; else NO_NAME
@@ -85,7 +85,7 @@ cdef class ProducerCore:
     cdef Batch room_for(self, TopicQueues topic, PartitionQueue queue, bint sticky, Record* r, double waited)
 
     # ---- methods that the subclass defines
-    # _open_in_child() -> None: open the producer anew in a forked child, or raise. Only for a class that calls _disown
+    # _open_in_child() -> None: reopen the producer in a forked child, or raise. Only for a class that calls _disown
     # _await_topic(name: str) -> TopicQueues: the queues of a topic not used before; waits for metadata, up to
     #     max.block.ms. Raises TimeoutError
     # _in_sender_thread() -> bool: whether the Sender's thread calls, which must not wait. Only for a producer with

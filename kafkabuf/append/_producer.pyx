@@ -79,7 +79,7 @@ cdef class ProducerCore:
         self.closed_because = because
 
     def _disown(self):
-        """In a forked child, unless the producer was closed: the next call that finds it so opens it anew."""
+        """In a forked child, unless the producer was closed: the next call reopens it."""
         if not self.closing:
             self._begin_close(FORKED)
             self.disowned = True
@@ -383,7 +383,7 @@ cdef int check_user_objects(ProducerCore producer, object callback, object opaqu
 
 
 # Apart from the checks, which each record with a callback passes: here the registers of their caller would be saved.
-# `callback`: the one that cannot be called; None: an opaque object is in vain.
+# `callback`: the object that cannot be called; None: an opaque object has no use.
 cdef object user_object_error(object callback):
     if callback is not None:
         return TypeError(
