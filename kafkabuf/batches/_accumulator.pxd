@@ -104,9 +104,9 @@ cdef class AccumulatorCore:
     cdef public object on_acknowledged  # the setting: callable(BatchOutcome), or None
     cdef Py_ssize_t scratch             # first of the slabs that the codec writes to, until the accumulator is closed
     cdef Py_ssize_t scratch_slabs       # slabs of each thread that compresses; 0: no scratch
-    cdef readonly int scratches         # 1: the Sender's; 2: the one behind it is the compression thread's
+    cdef readonly int scratches         # 1: the Sender's; 2: the compression thread's lies behind the Sender's
     cdef readonly double availability_timeout   # seconds after which a node that takes nothing is slow; 0: never
-    # Ident of a thread that must never wait for memory -> callable(nbytes), which returns a run of at least so many
+    # Ident of a thread that must never wait for memory -> callable(nbytes), which returns a run of at least that many
     # bytes as (slab, extent), or raises.
     cdef readonly dict nonwaiting_allocators
     # The same for a caller that must not wait in any thread: its patience is NEVER_WAITS. An event loop may go on in
@@ -126,7 +126,7 @@ cdef class AccumulatorCore:
     # ---- thread: Sender
     cdef public object on_failed        # callable(batch, refused), called at each failure, before callbacks; or None.
     #                                     It is called again after a MemoryError
-    cdef Batch uncounted                # thread: Sender; failed batches of which on_failed has yet to be told; or None
+    cdef Batch uncounted                # thread: Sender; failed batches that on_failed has not heard of yet; or None
 
     # Count the failed batches that `fail` had no memory to count.
     cdef int count_failed(self) except -1

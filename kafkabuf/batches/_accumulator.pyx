@@ -451,7 +451,7 @@ cdef class AccumulatorCore:
         return 0
 
     def use_codec(self, codec, int scratches=1):
-        """Compress batches from now on, with so many scratches from the pool: 2 if another thread compresses, too.
+        """Compress batches from now on. `scratches` come from the pool: 2 if another thread compresses, too.
 
         Raises ConfigError if the pool is too small.
         """

@@ -73,7 +73,7 @@ cdef class DrainCore(AccumulatorCore):
     cdef OpenShare open_share(self, object node_id)
     # Whether the queue holds nothing but the batch that takes the next record.
     cdef bint is_open(self, PartitionQueue queue) noexcept
-    # Whether a leader that has other queues to serve takes nothing of this queue in this turn. Touches no batch.
+    # Whether a leader that has other queues to serve takes no batch of this queue in this turn. Touches no batch.
     cdef bint finds_no_room(self, PartitionQueue queue, Room room) noexcept
     cdef int take_room(self, PartitionQueue queue, Room room, OpenShare share, bint exhausted) except -1
     # What a batch takes of max.request.size: its bytes; but the memory that it holds if that is a part of a slab, or

@@ -15,11 +15,11 @@ from kafkabuf.batches._sequences cimport SequenceCore
 # alone, which costs the batches behind it one round trip.
 cdef double PROOF_LASTS = 1.0
 
-# With so many queues at least, open batches may take all memory along, unless their leaders have shares of it.
+# With this number of queues or more, open batches may take all memory along, unless their leaders have shares of it.
 cdef Py_ssize_t MANY_QUEUES = 8
 
-# The compression thread leaves so many batches at the front to the Sender, which would else wait for them, and looks at
-# so many places at most: a look must not cost more than a batch.
+# The compression thread leaves LEFT_TO_SENDER batches at the front to the Sender, which would
+# else wait for them. It looks at FARTHEST_AHEAD places at most: a look must not cost more than a batch.
 cdef enum:
     LEFT_TO_SENDER = 4
     FARTHEST_AHEAD = 64

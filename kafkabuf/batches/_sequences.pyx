@@ -32,7 +32,7 @@ cdef class SequenceCore:
             return True
         # A leader that does not know this producer takes any first number, so a leader that is not proven gets one
         # batch alone. While the first batch is repeated no new batch goes, because the leader forgets a batch after
-        # five later batches. A new batch must not overtake a batch that has yet to go under new numbers.
+        # five later batches. A new batch must not overtake a batch that has not gone under its new numbers yet.
         return (queue.proven and self.is_current(queue) and (<Batch>under_way[0]).attempts == 0
                 and not (<Batch>under_way[len(under_way) - 1]).renumbered)
 
@@ -187,7 +187,7 @@ cdef class SequenceCore:
     def close_gaps(self, PartitionQueue queue not None):
         """Let the batches behind freed numbers go as if they had never gone. Nothing of the partition is in flight.
 
-        A batch that the broker might have keeps its number, and so do the batches behind it.
+        A batch that the broker might have keeps its number. The batches behind it keep theirs too.
         """
         cdef list under_way = queue.in_sequence
         cdef int32_t free = sequence_after(queue.last_acked, 1)
