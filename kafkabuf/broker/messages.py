@@ -112,7 +112,7 @@ def _same(actual: Any, wanted: Any) -> bool:
 
 
 def _utf8(wanted: Any) -> Any:
-    """The UTF-8 of a str. A lone surrogate, which has none, becomes bytes that no UTF-8 contains."""
+    """The UTF-8 of a str. A lone surrogate has no UTF-8: it becomes bytes that no UTF-8 contains."""
     return wanted.encode(errors="surrogatepass") if isinstance(wanted, str) else wanted
 
 

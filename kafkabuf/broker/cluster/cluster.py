@@ -214,8 +214,8 @@ class Cluster:
         """Ends a transaction in one partition, in steps.
 
         Returns False if the coordinator must try again: no leader can be reached, or the leader's disk refuses the
-        control record. A partition that does not exist any more needs no control record, nor does a partition to which
-        a later producer epoch has written.
+        control record. A partition that does not exist any more needs no control record. Neither does a partition to
+        which a later producer epoch has written.
         """
         name, index = topic_partition
         try:

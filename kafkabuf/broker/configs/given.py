@@ -28,7 +28,7 @@ _OTHER_NAMES = {
     "retention_bytes": "log.retention.bytes",
     "sasl_mechanisms": "sasl.enabled.mechanisms",
 }
-# What the embedded broker does where Kafka has a setting and the cluster has none.
+# What the embedded broker does where Kafka has a setting and the cluster has no such setting.
 _FIXED = {
     "group.coordinator.rebalance.protocols": "classic,consumer",
     "group.initial.rebalance.delay.ms": "0",

@@ -36,7 +36,7 @@ _LONGEST_SESSION_MS = 10**15
 
 
 class Reply(NamedTuple):
-    """`frame` is the response (None: there is none). A `refusal` is the reason why the connection is closed then."""
+    """`frame` is the response (None: no response). A `refusal` is the reason why the connection is closed then."""
 
     frame: Frame | None
     refusal: str | None = None

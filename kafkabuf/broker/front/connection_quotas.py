@@ -17,7 +17,7 @@ from kafkabuf.broker.configs.nodes import NodeConfigs
 from kafkabuf.broker.guards.limits import ConnectionLimits
 from kafkabuf.broker.nodes.node import Connection
 
-# A sweep closes at most so many connections: each end of a connection takes some steps of the loop.
+# A sweep closes at most this number of connections: each end of a connection takes some steps of the loop.
 _CLOSED_AT_A_TIME = 500
 
 

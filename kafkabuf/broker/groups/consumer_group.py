@@ -201,7 +201,7 @@ class ConsumerGroup:
             raise GroupMaxSizeReachedError(f"group.consumer.max.size is {most}, and the group has as many")
 
     def _check_names(self, topics: frozenset[str], former: ConsumerMember | None) -> None:
-        """Raises GroupMaxSizeReachedError if the members would name so many topics that the group takes no more."""
+        """Raises GroupMaxSizeReachedError if the members would name more topics than a group takes."""
         size = size_of_names(topics) + sum(member.names_size for member in self.members if member is not former)
         if size > MOST_METADATA:
             raise GroupMaxSizeReachedError(

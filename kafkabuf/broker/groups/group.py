@@ -178,7 +178,7 @@ class Group:
         return self._await_join(member)
 
     def _replace(self, former: Member, request: Joining) -> Answer | Awaitable[Answer]:
-        """A static member has started anew. A stable group whose protocol stays does not rebalance."""
+        """A static member has restarted. A stable group whose protocol stays does not rebalance."""
         leader = self.members.leader
         member = self.members.replace(former, request)
         if self.state is not State.STABLE or self.members.elect_protocol() != self.protocol:
@@ -333,7 +333,7 @@ class Group:
     # ---- members come and go
 
     def _renew_session(self, member: Member) -> None:
-        """Starts the member's session anew."""
+        """Restarts the member's session."""
         member.end_session()
         seconds = NEW_MEMBER_TIMEOUT if member.is_new else member.joining.session_timeout
         member.session = self._timer.after(seconds, lambda: self._expire(member))

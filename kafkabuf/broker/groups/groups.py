@@ -187,7 +187,7 @@ class Groups:
         return True
 
     def heard(self, group_id: str, member_id: str) -> None:
-        """Call this for a heartbeat that waits: the member's session begins anew."""
+        """Call this for a heartbeat that waits: the member's session restarts."""
         group = self._by_id.get(group_id)
         if isinstance(group, ConsumerGroup) and (member := group.members.get(member_id)) is not None:
             group.renew_session(member)

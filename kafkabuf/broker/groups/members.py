@@ -103,7 +103,7 @@ def respond(future: asyncio.Future[Answer] | None, answer: Answer) -> None:
 
 def check_protocols(request: Joining, members: Iterable[Joining]) -> None:
     """Raises InvalidRequestError for a member with too many protocols, and GroupMaxSizeReachedError if the members
-    already have so much metadata that the group takes no more."""
+    already have as much metadata as a group takes."""
     if len(request.protocols) > MOST_PROTOCOLS:
         raise InvalidRequestError(f"{len(request.protocols)} protocols: a member may have {MOST_PROTOCOLS}")
     size = request.size + sum(other.size for other in members if other.member_id != request.member_id)
@@ -172,7 +172,7 @@ class Members:
             self.leader = next(iter(self._by_id), "")
 
     def replace(self, former: Member, request: Joining) -> Member:
-        """A static member has started anew: the new member takes over the former member's lead and assignment."""
+        """A static member has restarted: the new member takes over the former member's lead and assignment."""
         led = self.leader == former.member_id
         former.fail(FencedInstanceIdError(f"{request.group_instance_id!r} was started again"))
         self.remove(former)
@@ -205,5 +205,5 @@ class Members:
         """Each member votes for its first protocol that all members support. The protocol with the most votes wins."""
         common = set.intersection(*({name for name, _ in member.joining.protocols} for member in self))
         votes = Counter(next(name for name, _ in member.joining.protocols if name in common) for member in self)
-        # Of protocols with as many votes, the first that got one.
+        # If protocols have equally many votes, the first that got a vote wins.
         return votes.most_common(1)[0][0]

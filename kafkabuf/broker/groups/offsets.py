@@ -81,7 +81,7 @@ class GroupOffsets:
         self._committed[partition] = number, offset
 
     def delete(self, partition: TopicPartition, successor: GroupOffsets | None = None) -> None:
-        """What `successor` has stored anew in the same place stays stored."""
+        """What `successor` has stored since in the same place stays stored."""
         if self._may_have_stored(partition):
             if successor is None or not successor._may_have_stored(partition):
                 self.remember(("committed", *partition), None)

@@ -97,7 +97,7 @@ class ScramExchange:
         self._nonce = nonce + self._nonce
         self._credential, self._exists = self._users.find(self._name)
         if "tokenauth=true" in (extensions or "").split(","):
-            self._exists = False  # a delegation token: this broker has none
+            self._exists = False  # a delegation token: this broker has no tokens
         salt = base64.b64encode(self._credential.salt).decode()
         self._server_first = f"r={self._nonce},s={salt},i={ITERATIONS}"
         return self._server_first

@@ -6,7 +6,7 @@ offsets, of a classic group's generation, and of a transactional id is a record 
 these topics as any other. Only the cluster writes to them.
 
 Deviations: the state itself is the cluster's, and outlives a restart in its journal; the records are made from it, so a
-restarted cluster writes its state anew, and the topics never lie on disk. All nodes with a replica of a partition share
+restarted cluster rewrites its state, and the topics never lie on disk. All nodes with a replica of a partition share
 its one log. Offsets of a transaction are written when it is committed, without control records. There are no records of
 consumer groups of KIP-848 but their offsets. Clients cannot delete or change the topics.
 """

@@ -36,7 +36,7 @@ NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 # How many times max.message.bytes the records of a batch may take.
 _GROWTH = 32
 _ALWAYS = 32 * 1024 * 1024
-# What is unpacked at once may take so many bytes, or so many times the compressed bytes.
+# Unpacked records may take at most this number of bytes, or this multiple of the compressed bytes.
 _MEMORY = 48 * 1024 * 1024
 _MEMORY_RATIO = 8
 _FIRST_ROOM = 64 * 1024

@@ -35,7 +35,8 @@ class RefusedRecordsError(Exception):
 
 
 def check_records(data: Data, info: BatchInfo, limits: Limits, now_ms: int, most: int) -> int:
-    """The greatest timestamp that the stored batch must have. `most`, at least 1: so many bad records are named.
+    """The greatest timestamp that the stored batch must have. The error names at most `most` bad records.
+    `most` is at least 1.
 
     Raises RefusedRecordsError; InvalidRecordError and CorruptMessageError if it cannot read the records.
     """

@@ -31,12 +31,12 @@ log = logging.getLogger("kafkabuf.broker")
 # Kafka's replica.fetch.max.bytes and replica.fetch.response.max.bytes.
 _PARTITION_BYTES = 1_048_576
 _RESPONSE_BYTES = 10_485_760
-# Kafka's replica.fetch.wait.max.ms. A follower waits for so long while the leader's high watermark may have risen
+# Kafka's replica.fetch.wait.max.ms. A follower waits for this time while the leader's high watermark may have risen
 # above its own. Once every high watermark is at the log's end, the follower waits without a limit for new records.
 _HIGH_WATERMARK_WAIT_MS = 500
 _LONG_WAIT_MS = 2**31 - 1
 # While a large topic is created or deleted, its replicas come and go one by one. A new request for MANY replicas waits
-# until they have been the same for a pause, but for no more than so many pauses.
+# until they have been the same for a pause, but for at most _MOST_PAUSES pauses.
 _PAUSE_SECONDS = 0.02
 _MOST_PAUSES = 100
 # Kafka's replica.fetch.backoff.ms.

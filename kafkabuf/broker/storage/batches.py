@@ -30,7 +30,7 @@ NO_EPOCH = -1
 # A read returns no more buffers than this, so that a log of tiny batches does not become a response of a million
 # pieces. The reader asks for the rest with its next request.
 MOST_BUFFERS = 20_000
-# A step of a lookup by timestamp looks at so many batches.
+# The number of batches that a step of a lookup by timestamp looks at.
 LOOKS = 200
 _OFFSET_AND_SIZE = struct.Struct(">qi")
 _INT64 = struct.Struct(">q")
@@ -184,7 +184,7 @@ class Segments(Protocol):
 
     def at_or_after(self, timestamp: int, offset: int) -> tuple[StoredBatch | None, int | None]:
         """The first batch from `offset` on whose greatest timestamp is at least `timestamp`, and the offset from which
-        to look further, which is None at the end. Looks at a number of batches: None if it is none of them."""
+        to look further, which is None at the end. Looks at a number of batches: None if none of them is that batch."""
 
     def newest_timestamp(self) -> int:
         """The greatest timestamp, or NO_TIMESTAMP."""

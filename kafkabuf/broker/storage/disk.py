@@ -23,8 +23,8 @@ log = logging.getLogger("kafkabuf.broker")
 
 DELETED = "-delete"
 STRAY = "-stray"
-# The names of deleted and stray folders begin with so many characters of the former name. The whole name, with an id,
-# stays below the 255 characters that file systems allow.
+# The names of deleted and stray folders begin with this number of characters of the former name. The whole name, with
+# an id, stays below the 255 characters that file systems allow.
 _KEPT_CHARACTERS = 200
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",

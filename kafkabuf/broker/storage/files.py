@@ -60,7 +60,7 @@ log = logging.getLogger("kafkabuf.broker")
 EPOCHS = "leader-epoch-checkpoint"
 # A read brings no more than this into memory, and looks at the header of each batch in it.
 _MOST_BYTES = 8 * 1024 * 1024
-# A drop deletes the files of so many segments. The next drop goes on.
+# A drop deletes the files of at most this number of segments. The next drop goes on.
 _MOST_DROPPED = 10
 _LEFT_OVER = (".tmp", ".deleted", ".cleaned", ".swap")
 _OURS = (*_LEFT_OVER, ".log", ".index", ".timeindex", ".txnindex", ".snapshot", EPOCHS)

@@ -19,7 +19,7 @@ TIMES = struct.Struct(">qi")
 
 class SparseIndex:
     """Pairs of numbers; keys and values both rise. `save` writes new pairs to the file; after a crash the segment makes
-    the missing pairs anew."""
+    the missing pairs again."""
 
     def __init__(self, path: Path, entry: struct.Struct) -> None:
         self.path = path

@@ -1,7 +1,7 @@
 """Everything that outlives a cluster besides records: a dictionary in a file of JSON lines, [key, value].
 
 A key is a list, a value any JSON. The journal writes each change at once, as a line. The last line of a key counts, and
-null removes the key. When most lines are outdated, the journal writes the file anew, whole or not at all, a little with
+null removes the key. When most lines are outdated, the journal rewrites the file, whole or not at all, a little with
 each later change: thousands of lines at once would stop the event loop. Opening cuts off a last line without an end,
 which a killed process leaves.
 """
@@ -26,9 +26,9 @@ Key = tuple[str | int, ...]
 _VERSION = 1
 _HEAD = f'["kafkabuf", {_VERSION}]\n'.encode()
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
-# The journal never writes the file anew for fewer outdated lines.
+# The journal never rewrites the file for fewer outdated lines.
 _MIN_OUTDATED = 1000
-# A new file takes so many values with each change, and flushes pieces of this size.
+# A new file takes this number of values with each change, and flushes pieces of this size.
 _VALUES_AT_ONCE = 20
 _PIECE = 64 * 1024
 
@@ -91,7 +91,7 @@ class Journal:
         self._file: int | None = None
         # The bytes of whole lines in the file.
         self._size = 0
-        # The file was written anew, and a power cut may bring the former file back: the folder was not flushed since.
+        # The file was rewritten, and a power cut may bring the former file back: the folder was not flushed since.
         self._renamed = False
 
     def open(self) -> None:

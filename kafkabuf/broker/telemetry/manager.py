@@ -1,7 +1,7 @@
 """The clients that push metrics to a node: Kafka's ClientMetricsManager, one for each node.
 
 The node forgets a client when its connection ends, when it has not been heard of for a minute and for three of its
-intervals, and, of 16,384 clients, the one that was silent for the longest time.
+intervals, and, of 16,384 clients, the client that was silent for the longest time.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class ClientMetricsManager:
         return ErrorCode.telemetry_too_large if size > self._largest else ErrorCode.none
 
     def _client(self, instance_id: UUID, client_id: str | None, peer: Peer) -> Work[_Client]:
-        """What is known of a client; anew if the subscriptions have changed."""
+        """What is known of a client; made again if the subscriptions have changed."""
         client = self._known(instance_id)
         if client is None:
             wanted = yield from self._wanted(instance_id, client_id, peer)

@@ -87,7 +87,7 @@ def _words(text: str) -> Iterable[str]:
 def _matches(match: str, client: Mapping[str, str]) -> Work[bool]:
     if len(match) > _LONGEST_PATTERNS:
         return False
-    # Of two patterns for one thing the last holds, as in Kafka.
+    # If two patterns are for the same thing, the last holds, as in Kafka.
     patterns = {key.strip(): text.strip() for key, _, text in (word.partition("=") for word in _words(match))}
     for key, expression in patterns.items():
         yield

@@ -3,8 +3,8 @@
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
                      -> PrepareAbort  -> CompleteAbort
 
-A transactional id has one producer id and one epoch. The epoch rises when a producer with this id starts anew, when the
-coordinator fences the producer, and in version 2 when the producer ends a transaction. The coordinator writes the
+A transactional id has one producer id and one epoch. The epoch rises when a producer with this id starts again, when
+the coordinator fences the producer, and in version 2 when the producer ends a transaction. The coordinator writes the
 control records as soon as a transaction is to end, in slices, and before the response goes out. Meanwhile, while `hold`
 is in effect, or while a partition has no leader, the transaction stays in a Prepare state, as it may in Kafka, and the
 coordinator answers requests with CONCURRENT_TRANSACTIONS. The state belongs to the cluster, not to a node, and outlives

@@ -261,7 +261,7 @@ cdef class TimingWheel:
 
     cdef void place(self, Entry* entry, bint older) noexcept nogil:
         """Puts the entry into the lowest wheel that reaches its deadline. `older`: the entry comes from a higher wheel,
-        so it is older than the entries of this wheel."""
+        so that entry is older than the entries of this wheel."""
         cdef int level = 0
         cdef int64_t unit = 1, span = entry.deadline, current = self.current
         cdef Bucket* bucket

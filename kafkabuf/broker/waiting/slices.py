@@ -4,9 +4,9 @@ Work is a generator. It yields where others may be served, which is after a step
 its result. `Slices` does as much of it as a slice holds at once, and the rest in later turns of the loop, one slice a
 turn, whatever number of clients asks for long work.
 
-Works that have the same `turn` take turns: one begins when the one before it has ended. Work that changes the catalogue
-is `exclusive`, which is a turn, too: so requests to Kafka's controller wait in its queue. A client that goes away ends
-its work, but no work that changes something.
+Works that have the same `turn` take turns: each begins when the work before it has ended. Work that changes the
+catalogue is `exclusive`, which is a turn, too: so requests to Kafka's controller wait in its queue. A client that goes
+away ends its work, but no work that changes something.
 
 Thread: the event loop.
 """
@@ -87,7 +87,7 @@ class Slices:
         self._waiting: dict[Hashable, deque[_Job]] = {}
         self._next: asyncio.Handle | None = None
         self._ask_after = float("-inf")  # when to look again whether the user's program has frozen objects
-        # How often the collector has looked at all objects, and what it was spared since.
+        # How often the collector has looked at all objects, and how many objects it did not have to look at since.
         self._full_collections = self._spared = 0
 
     def run(

@@ -96,7 +96,7 @@ cdef class Cursor:
         if not self.flexible:
             return
         if self.position < self.size and self.data[self.position] == 0:
-            self.position += 1      # there are none, as nearly always
+            self.position += 1      # no tagged fields, as nearly always
         else:
             self.position = skip_tags(self.view, self.position)
 

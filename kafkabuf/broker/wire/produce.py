@@ -38,7 +38,7 @@ _LEADER = struct.Struct(">bbb ii b").pack
 class ProduceRequest:
     """`topics`: (name, or topic id from version 13, [(partition, records)]).
 
-    The records are copies, which belong to who has the request, or None if the client sent null.
+    The records are copies, which belong to the owner of the request, or None if the client sent null.
     """
 
     transactional_id: str | None

@@ -35,7 +35,7 @@ from kafkabuf.protocol.messages import CONSUMER_GROUP_DESCRIBE, RequestHeader
 
 # The protocol that a member uses.
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
-# Of names of topics in a response.
+# The most bytes of topics' names in a response.
 MOST_BYTES = 16 << 20
 
 
@@ -92,7 +92,7 @@ def _describe(
 
 
 def _size(group: dict[str, Any]) -> Work[int]:
-    """Of the names of topics in a described group."""
+    """The bytes of the topics' names in a described group."""
     size = 0
     for member in group.get("members", ()):
         size += sum(map(len, member["subscribed_topic_names"]))

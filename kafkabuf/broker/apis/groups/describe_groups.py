@@ -25,7 +25,7 @@ from kafkabuf.errors import CoordinatorLoadInProgressError, GroupIdNotFoundError
 from kafkabuf.protocol.messages import DESCRIBE_GROUPS, RequestHeader
 
 _FIRST_TO_KNOW_NOT_FOUND = 6
-# Of metadata and assignments in a response.
+# The most bytes of metadata and assignments in a response.
 MOST_BYTES = 16 << 20
 
 

@@ -54,7 +54,7 @@ def _delete(node: Node, group: AnyGroup, topic_partition: tuple[str, int], subsc
     if topic_partition[0] in subscribed:
         return GroupSubscribedToTopicError.code
     try:
-        # Between two slices the group may have been deleted, and made anew.
+        # Between two slices the group may have been deleted, and made again.
         if (present := node.cluster.groups.find(group.group_id)) is not None:
             present.offsets.delete(topic_partition)
     except KafkaError as error:

@@ -30,7 +30,7 @@ _FIRST_GROUPS = 8
 # The first version whose response has an error for the whole group.
 _FIRST_GROUP_ERROR = 2
 _NEVER = Committed(-1, -1, "")
-# Of all groups in a response.
+# The most partitions of all groups in a response.
 MOST_PARTITIONS = 20_000
 # The offsets of more partitions are looked up in several steps: in a copy, which no commit changes meanwhile.
 _MANY = 100

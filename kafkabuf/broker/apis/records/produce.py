@@ -46,11 +46,11 @@ from kafkabuf.protocol.messages import PRODUCE, RequestHeader
 log = logging.getLogger("kafkabuf.broker")
 
 _HINTED = (NotLeaderOrFollowerError.code, FencedLeaderEpochError.code)
-# A step of work in slices takes so many batches; a batch of so many bytes, or one that is compressed, is a step alone:
+# A step of work in slices takes _STEP batches. A batch of _LARGE bytes, or a compressed batch, is a step alone:
 # the leader may have to read its records.
 _STEP = 8
 _LARGE = 1 << 15
-# The response names so many bad records, and one of each batch.
+# The response names at most this number of bad records, and one of each batch.
 _MOST_NAMED = 10_000
 # None with acks=0.
 _Response = ProduceResponse | None
@@ -109,7 +109,7 @@ class _Produce:
         self._codes = {topic: (before.code_for(name), after.code_for(name)) for topic, name in names.items()}
         self._topics: list[tuple[str | UUID, list[PartitionResult]]] = []
         self._named = 0
-        # Of each batch in a log: its result, the offset behind its last record, and the leader.
+        # For each batch in a log: its result, the offset behind its last record, and the leader.
         self._appended: list[tuple[PartitionResult, int, Replica]] = []
         self.pending: list[tuple[PartitionResult, Pending]] = []
         if (rights := rights_of(header)).limited:

@@ -58,7 +58,7 @@ class Checkpoints:
         self._gone.setdefault(node, set()).add(where)
 
     def make_way(self, node: int, where: Where) -> None:
-        """Call this before a log begins anew in the place of a deleted log."""
+        """Call this before a new log begins in the place of a deleted log."""
         gone = self._gone.setdefault(node, set())
         if any(where in self._read(node, name) for name in _OFFSETS):
             # With all others that are gone: else each of thousands of new logs writes the files.

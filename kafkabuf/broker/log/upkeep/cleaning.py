@@ -1,7 +1,7 @@
 """One cleaning of one log (Kafka's Cleaner).
 
 The cleaner reads the dirty segments, which no cleaning has read yet, and notes the last offset of each key. Then it
-writes all closed segments up to there anew, and leaves out
+rewrites all closed segments up to there, and leaves out
 
 - a record whose key has a later record below the end of the dirty segments;
 - a record of an aborted transaction, and a record without a key;
@@ -89,7 +89,7 @@ class Cleaning:
         return True
 
     async def _batches(self, offset: int, end: int) -> AsyncIterator[StoredBatch]:
-        """The batches up to `end`. Looks each slice up anew, because the log may change between two slices."""
+        """The batches up to `end`. Looks each slice up again, because the log may change between two slices."""
         while offset < end and not self._log.closed and (batches := self._slice(offset, end)):
             for batch in batches:
                 yield batch
@@ -127,7 +127,7 @@ class Cleaning:
     async def _open(self, batch: StoredBatch) -> OpenBatch:
         return await in_turns(OpenBatch.opened(batch.data, self._log.config.max_message_bytes))
 
-    # ---- writing segments anew
+    # ---- rewriting segments
 
     async def _clean(self, group: Sequence[ClosedSegment]) -> bool:
         start, end = group[0].base_offset, group[-1].end_offset
