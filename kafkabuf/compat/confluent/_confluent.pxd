@@ -67,7 +67,7 @@ cdef class ProduceCore:
     cdef object next_waiter(self)   # take a waiter off the list; None: there is none
 
     # ---- methods that the subclass defines
-    # _refuse_or_open() -> None: in a forked child open the producer anew; else raise RuntimeError, it is closed
+    # _refuse_or_open() -> None: in a forked child reopen the producer; else raise RuntimeError, it is closed
     # _stand_in_line(message: Message, on_delivery) -> None: keep the message until its topic is known. Raises a
     #     kafkabuf error
     # _poll(timeout: float) -> int: poll() where it may have to wait, or has errors to report

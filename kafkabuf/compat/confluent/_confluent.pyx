@@ -29,7 +29,7 @@ cdef enum:
     NOT_AVAILABLE = 0
     CREATE_TIME = 1
     LOG_APPEND_TIME = 2
-    MOST_SERVED = 4096              # poll() drops the reports that it has served when there are so many
+    MOST_SERVED = 4096              # poll() drops the served reports when it has served this number of them
 
 
 class MustWait(Exception):

@@ -24,7 +24,7 @@ from kafkabuf.network.resolve import Address
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.sending.lifetime import Disownable
 
-# At most so many errors wait for poll(); newer errors push the oldest out.
+# At most this number of errors wait for poll(); newer errors push the oldest out.
 MOST_ERRORS = 100
 
 

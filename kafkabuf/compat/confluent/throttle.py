@@ -10,7 +10,7 @@ from kafkabuf.errors import host_port
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.network.connection_state import NodeConnection
 
-# At most so many events wait for poll(); newer events push the oldest out.
+# At most this number of events wait for poll(); newer events push the oldest out.
 MOST_EVENTS = 100
 
 

@@ -15,9 +15,9 @@ cdef class FutureRecordMetadata:
     # Does not count as a look at the error: a failure that nobody looks at is logged.
     cdef bint has_failed(self) except -1
     cdef object call_at_end(self, object f, tuple args, dict kwargs, bint on_error)
-    # Of a failed record; of a delivered record None.
+    # The error of a failed record; None for a delivered record.
     cdef object error(self)
-    # Of a delivered record.
+    # The metadata of a delivered record.
     cdef object metadata(self)
 
 

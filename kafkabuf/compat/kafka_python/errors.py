@@ -46,7 +46,7 @@ _NAMES_HERE = {
 
 
 def from_wait(error: KafkaError) -> Any:
-    """The error of a call that waited for metadata or memory in vain, as kafka-python's class too.
+    """The error of a call that got no metadata or memory in time, as kafka-python's class too.
 
     kafka-python tells no reason for that: it raises KafkaTimeoutError whatever passes by itself, such as a topic that
     does not exist yet. The error stays kafkabuf's, with its reason.

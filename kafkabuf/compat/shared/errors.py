@@ -49,7 +49,7 @@ def peer_module(name: str) -> ModuleType | None:
 
 @cache
 def _loading(name: str, pid: int) -> tuple[BackgroundCall[ModuleType | None], Event]:
-    """The import of a module, which runs once in a process: a forked child has none of its parent's threads."""
+    """The import of a module, which runs once in a process: a forked child does not have its parent's threads."""
     ended = Event()
     return BackgroundCall(partial(_imported, name), ended.set, "kafkabuf-peer"), ended
 
