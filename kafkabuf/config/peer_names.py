@@ -196,7 +196,7 @@ _LIBRDKAFKA = {
     ),
     "throttle_cb": PeerName("", _METRICS),
     "topic.blacklist": PeerName("", "leave it out: kafkabuf requests metadata of the topics in use, and of no others"),
-    "topic.metadata.propagation.max.ms": PeerName("max.block.ms", "send() waits so long for a new topic's metadata"),
+    "topic.metadata.propagation.max.ms": PeerName("max.block.ms", "send() waits that long for a new topic's metadata"),
     "topic.metadata.refresh.fast.cnt": PeerName("", _INSIDE),
     "topic.metadata.refresh.fast.interval.ms": PeerName("retry.backoff.ms"),
     "topic.metadata.refresh.interval.ms": PeerName("metadata.max.age.ms"),
