@@ -12,7 +12,7 @@ cdef extern from *:
     }
 
     /* The slot alone, without a method __await__: for isinstance(future, Awaitable) and inspect.isawaitable() the type
-       stays what it is. */
+       stays as it is. */
     static PyAsyncMethods kb_not_awaitable = {.am_await = kb_cannot_await};
 
     static inline void kb_refuse_await(PyObject *type) { ((PyTypeObject *)type)->tp_as_async = &kb_not_awaitable; }
