@@ -50,8 +50,8 @@ class Names:
 
     def __init__(self) -> None:
         self.types: dict[str, dict[str, Any]] = {}
-        # Of the text that is read: the types whose definition has not ended, the names that were used before their
-        # type was known, and where in that list the names of a type's parts are.
+        # While a text is read: the types whose definition has not ended, the names that were used before their type
+        # was known, and where in that list the names of a type's parts are.
         self._open: set[str] = set()
         self._awaited: list[str] = []
         self._awaited_by: dict[str, slice] = {}

@@ -123,7 +123,7 @@ class Field:
 
 @dataclass(eq=False)
 class Record:
-    """Its fields may use the record itself, so that they are set after it exists."""
+    """A field may use the record itself, so the fields are set after the record exists."""
 
     name: str
     fields: tuple[Field, ...] = field(default=(), repr=False)

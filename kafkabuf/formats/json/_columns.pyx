@@ -61,7 +61,7 @@ cdef uint8_t* write_steps(Output* out, const Step* step, const Step* end, int64_
     """Write name and value of each step up to `end`, of the same row.
 
     Output.slack bytes are free behind each name. A value of at most 64 bytes and the brackets that end there need no
-    more: two steps have so many.
+    more: two steps have that many.
     """
     cdef int64_t place, inner
     cdef bint present
@@ -217,7 +217,7 @@ cdef uint8_t* write_decimal(Output* out, const Step* step, int64_t place, uint8_
 
 
 cdef uint8_t* put_scaled(uint8_t* p, const uint8_t* digits, int size, int digits_after) noexcept nogil:
-    """All digits, with `digits_after` of them behind the point; if negative, with so many zeros behind them."""
+    """All digits, with `digits_after` of them behind the point. If it is -n, n zeros stand behind the digits."""
     cdef int whole = size - digits_after
     if digits_after <= 0:
         memcpy(p, digits, <size_t>size)

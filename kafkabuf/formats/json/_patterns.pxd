@@ -25,7 +25,7 @@ cdef enum PatternOp:
     OP_HOUR = 0x48              # H
     OP_MINUTE = 0x6D            # m
     OP_SECOND = 0x73            # s
-    OP_FRACTION = 0x53          # S: so many digits of the second's fraction, cut off behind them
+    OP_FRACTION = 0x53          # S: this number of digits of the second's fraction; the rest is cut off
     OP_SHORT_FRACTION = 0x66    # f: a point and 6 or 9 digits, or nothing
     OP_LEAN_FRACTION = 0x6C     # l: a point and up to 9 digits without zeros at the end, or nothing
     OP_OFFSET_Z = 0x58          # X: Z, or as the next
@@ -40,7 +40,7 @@ cdef enum:
 
 cdef extern from * nogil:
     """
-    /* The calendar repeats itself after 400 years, and so do a zone's rules after the end of its table, in 2500. */
+    /* The calendar repeats itself after 400 years. A zone's rules do too, after the end of its table, in 2500. */
     #define KB_CYCLE_SECONDS (146097LL * 86400)
     #define KB_TABLE_END 16725225600LL
     """

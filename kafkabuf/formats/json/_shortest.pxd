@@ -13,7 +13,7 @@ cdef struct Decimal:
     int exponent                # the value is digits * 10^exponent
 
 
-# Of finite numbers; the sign is left out. With `two_digits` a number that has a single digit may get two, if that is
+# For finite numbers; without the sign. With `two_digits` a number that has a single digit may get two, if that is
 # closer, as in Java's 4.9E-324.
 cdef Decimal shortest_double(double value, bint two_digits) noexcept nogil
 cdef Decimal shortest_float(float value, bint two_digits) noexcept nogil

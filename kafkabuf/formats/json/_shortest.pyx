@@ -58,7 +58,7 @@ cdef inline uint64_t round_to_odd(const uint64_t* power, uint64_t factor) noexce
 
 
 cdef Decimal shortest(uint64_t c, int q, bint lower_is_closer, uint64_t shortened) noexcept nogil:
-    """Of c * 2^q. `lower_is_closer`: the next lower number is half as far as the next higher one.
+    """The shortest decimal of c * 2^q. `lower_is_closer`: the next lower number is half as far as the next higher one.
 
     A digit less is tried from `shortened` on: from 100 if a single digit is not wanted.
     """
@@ -93,7 +93,7 @@ cdef Decimal shortest(uint64_t c, int q, bint lower_is_closer, uint64_t shortene
 cdef Decimal shortest_of(
     uint64_t fraction, int exponent, int fraction_bits, int bias, uint64_t tiny
 ) noexcept nogil:
-    """Of the parts of an IEEE 754 number. Below `tiny` least numbers 10^k is too coarse for two digits, if not 0."""
+    """The same for an IEEE 754 number. Below `tiny` least numbers, if not 0, 10^k is too coarse for two digits."""
     cdef Decimal result
     cdef uint64_t shortened = 100 if tiny else 10
     cdef uint64_t c = fraction

@@ -3,7 +3,7 @@
 orjson itself knows dicts with text as keys, lists, tuples, str, int, float, bool, None, dates and times, UUIDs, enums
 and dataclasses. For other objects it calls `known`: what Json writes of columns has the same text here. The arrays and
 scalars of NumPy go back to orjson, which writes them fast. Times do not: orjson cuts off their nanoseconds, and refuses
-NaT. NumPy and pandas are never imported for this: where they are not loaded, there is nothing of theirs.
+NaT. NumPy and pandas are never imported for this: where they are not loaded, no value is of their types.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _numpy_parts(value: Any) -> Any:
 
 
 def _numpy_time(value: Any) -> Any:
-    """Of a datetime64 or a timedelta64, which may be an array without a dimension."""
+    """The value for JSON of a datetime64 or a timedelta64, which may be an array without a dimension."""
     if value != value:  # NaT
         return None
     is_moment = value.dtype.kind == "M"
@@ -181,7 +181,7 @@ def _numpy_time(value: Any) -> Any:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """The fields of an object that is no dataclass, and what a model of pydantic has beside them; None: it has none."""
+    """The fields of an object that is no dataclass, and a pydantic model's extra values; None: it has no fields."""
     names = _field_names(type(value))
     if names is None:
         return None
@@ -190,7 +190,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
 
 
 def _field_names(cls: type) -> tuple[str, ...] | None:
-    """The fields, in their order, of a named tuple or a class of attrs, pydantic or msgspec; None: it is none."""
+    """The fields, in their order, of a named tuple or a class of attrs, pydantic or msgspec; None: another class."""
     if issubclass(cls, tuple):
         return getattr(cls, "_fields", None)
     if (attributes := getattr(cls, "__attrs_attrs__", None)) is not None:

@@ -517,7 +517,7 @@ cdef class ProtobufObjectEncoder(ObjectLeaves):
     # ---- places and lengths ------------------------------------------------------------------------------------------
 
     cdef int enter(self, Writer* w, const Part* part, int messages) except -1:
-        """The value has parts, and takes so many levels of a reader."""
+        """The value has parts, and takes `messages` levels of a reader."""
         cdef Frame* frame
         self.check_depth(w, messages)
         frame = &w.frames[w.depth]

@@ -17,7 +17,7 @@ _log = producer_log("kafkabuf.formats")
 
 
 class ResponseCache:
-    """Responses by request, at most `capacity`; the one that was used least lately goes first.
+    """Responses by request, at most `capacity`; the least recently used response goes first.
 
     A response is stale when its lifetime is over. Then the registry is asked again. While it gives no answer, the stale
     response serves for `grace` more seconds before the next attempt, and the log says so. Errors are not remembered.

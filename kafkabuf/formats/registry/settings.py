@@ -156,7 +156,7 @@ def _check_credentials(settings: RegistrySettings) -> None:
     if source == "USER_INFO" and user is None:
         raise ConfigError("basic.auth.credentials.source is USER_INFO: set basic.auth.user.info to user:password")
     if user is not None and (source == "URL" or any(address.user for address in settings.schema_registry_url)):
-        raise ConfigError("basic.auth.user.info is set, and so is a user in schema.registry.url: remove one of them")
+        raise ConfigError("basic.auth.user.info and schema.registry.url both give a user: remove one of them")
     if user is not None and ":" not in user.get_secret_value():
         raise ConfigError("basic.auth.user.info must be user:password")
     _check_bearer(settings)

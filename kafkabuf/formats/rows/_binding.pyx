@@ -137,7 +137,7 @@ cdef int64_t run_end(const ArrowArray* ends, char width, int64_t run) noexcept:
 cdef int check_used_indices(
     str path, const Column* c, int64_t first, int64_t last, int64_t allowed, const Parent* parent
 ) except -1:
-    """Arrow says nothing of what an index is where a column around it is null. Nobody reads the index there."""
+    """Arrow does not define an index where a column around it is null. Nothing reads the index there."""
     cdef int64_t row, index
     for row in range(first, last):
         if not is_null(c, row):

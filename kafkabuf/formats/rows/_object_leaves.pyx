@@ -252,7 +252,7 @@ seal(ObjectLeaves)
 
 
 cdef object symbol_number(const Part* part, object value):
-    """The number of a symbol, which is the text, or an enum's value or name; None: it is none."""
+    """The number of a symbol, which is the text, or an enum's value or name; None: it is no symbol."""
     cdef object number, text
     if PyUnicode_Check(value):
         number = (<dict>part.symbols).get(PyUnicode_FromObject(value))
@@ -268,7 +268,7 @@ cdef object symbol_number(const Part* part, object value):
 
 
 cdef int64_t symbol_of(const Part* part, object value) except -2:
-    """symbol_number() of Avro, whose numbers begin with 0; -1: it is none."""
+    """symbol_number() of Avro, whose numbers begin with 0; -1: it is no symbol."""
     number = symbol_number(part, value)
     return -1 if number is None else number
 
@@ -286,7 +286,7 @@ cdef object bytes_of(object value, const char** data, int64_t* size):
 
 
 cdef int64_t micros_since_1970(object value) except? -1:
-    """Of a datetime; without a zone it counts as UTC."""
+    """Microseconds from 1970 to a datetime; without a zone it counts as UTC."""
     cdef int64_t micros
     micros = days(datetime_year(value), datetime_month(value), datetime_day(value)) * 86400
     micros += (datetime_hour(value) * 60 + datetime_minute(value)) * 60 + datetime_second(value)
@@ -303,13 +303,13 @@ cdef int64_t MOST_DAYS = 100_000_000  # their microseconds fit in 64 bits
 
 
 cdef int64_t micros_in(object delta) except? -1:
-    """Of a timedelta. One of more than MOST_DAYS counts as MOST_DAYS: no format takes that many."""
+    """Microseconds in a timedelta. More than MOST_DAYS count as MOST_DAYS: no format takes that many."""
     cdef int64_t days = max(-MOST_DAYS, min(timedelta_days(delta), MOST_DAYS))
     return (days * 86400 + timedelta_seconds(delta)) * 1_000_000 + timedelta_microseconds(delta)
 
 
 cdef int64_t micros_of_day(object value) except? -1:
-    """Of a time."""
+    """Microseconds from midnight to a time."""
     cdef int64_t seconds = (time_hour(value) * 60 + time_minute(value)) * 60 + time_second(value)
     return seconds * 1_000_000 + time_microsecond(value)
 

@@ -101,7 +101,7 @@ cdef struct Step:
     int32_t size                # steps: this step and its descendants
     int32_t child               # the number of the column among its parent's children
     # The byte of the union's branch for a null, and for another value. Two bytes are the negative of a little-endian
-    # number. NO_BRANCH: a null is an error (Protobuf: 0 where it is none); there is no union.
+    # number. NO_BRANCH: a null is an error (Protobuf: 0 where a null is allowed); there is no union.
     int16_t null_branch
     int16_t value_branch
     int64_t factor              # numbers are multiplied by it; if negative, divided by -factor without a remainder
@@ -119,7 +119,7 @@ cdef struct Step:
 
 cdef enum Failure:
     FAILED_NOT
-    FAILED_NULL                 # a null, and the format has none here
+    FAILED_NULL                 # a null, where the format allows no null
     FAILED_RANGE
     FAILED_INEXACT              # a division by -factor leaves a remainder
     FAILED_PRECISION

@@ -8,7 +8,7 @@ from kafkabuf.wire._wire cimport Field
 from kafkabuf.formats.rows._program cimport Step
 
 
-# The number of a symbol. False: it is none. The table is sorted by size, then by bytes.
+# The number of a symbol. False: the text is no symbol. The table is sorted by size, then by bytes.
 cdef inline bint find_symbol(const Step* step, const Field* text, int64_t* number) noexcept nogil:
     cdef int64_t[3] entry  # size, number, offset of the text in the table
     cdef int64_t low = 0, high = step.to_width, middle

@@ -27,7 +27,7 @@ class Part(NamedTuple):
     scale: int = 0
     null_branch: int = 0
     value_branch: int = 0
-    # Of Protobuf's fields alone.
+    # Only Protobuf's fields have these.
     alias: str | None = None  # the field's name in JSON, where it is another
     numbers: frozenset[int] | None = None  # of a closed enum's symbols
     oneof: int = -1  # the number of its oneof in the message, if other fields are in it, too
