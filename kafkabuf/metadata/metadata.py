@@ -223,7 +223,7 @@ class Metadata:
             return tuple(self._topics)
 
     def abandon_update(self) -> None:
-        """Sender: the request that `begin_update` began was not sent: the next turn begins anew. Needs no memory."""
+        """Sender: the request that `begin_update` began was not sent: the next turn begins another. Needs no memory."""
         self._asking = 0
 
     def on_response(self, response: Any) -> None:
@@ -303,7 +303,7 @@ class Metadata:
         self._wake()
 
     def _wake(self) -> None:
-        # Under the lock: a released thread waits anew only after this. Without memory the waiters that are left stay.
+        # Under the lock: a released thread waits again only after this. Without memory the waiters that are left stay.
         while self._waiters:
             self._waiters.popleft().release()
 
