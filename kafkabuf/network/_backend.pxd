@@ -2,7 +2,7 @@
 """A back-end: how a Poller learns which sockets are ready, how a thread wakes it, and how a thread waits for its turn.
 
 Two back-ends keep this contract: `epoll` (epoll, an eventfd and futexes; Linux only) and `poll` (poll(2), a pipe and
-short sleeps; every POSIX system). A Poller takes the first of its platform, or the one that KAFKABUF_POLLER names.
+short sleeps; every POSIX system). A Poller takes the first of its platform, or the back-end that KAFKABUF_POLLER names.
 tests/network runs over both.
 
 - No function needs the GIL. Only the Poller's owner calls them, one at a time. The exceptions are `wake`,

@@ -452,7 +452,7 @@ cdef class Poller:
     cdef void repay(self) noexcept nogil:
         cdef Wire* wire = self.listed
         self.write_listed()
-        # The owner waits for events that it knew when its wait began: it must look at this connection anew.
+        # The owner waits for events that it knew when its wait began: it must look at this connection again.
         if self.news != NULL or (wire != NULL and wire.armed):
             self.wake()
         kb_exchange(&self.loan, OFFERED)

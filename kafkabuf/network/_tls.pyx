@@ -173,7 +173,7 @@ cdef class TlsConnection(Connection):
         """Encrypt the frames that may be started, until MOST_UNSENT bytes wait for the socket.
 
         No ciphertext has bytes of two frames. If it had the end of a request and the beginning of the next, the peer
-        could answer the first request while the socket has yet to take the rest of the ciphertext.
+        could answer the first request before the socket takes the rest of the ciphertext.
         """
         cdef Wire* clear = &self.clear
         cdef iovec vector[MOST_SPANS]

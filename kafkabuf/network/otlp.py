@@ -55,7 +55,7 @@ def points(snapshot: Mapping[str, Mapping[str, float]], wanted: Callable[[str], 
 def encode(
     values: Iterable[Point], resource: Mapping[str, str], start_ns: int, now_ns: int, *, delta: bool, largest: int
 ) -> bytes:
-    """The points as MetricsData, as many as fit into so many bytes. `delta`: the sums' values are increases."""
+    """The points that fit into `largest` bytes, as MetricsData. `delta`: the sums' values are increases."""
     attributes = b"".join(_field(1, _key_value(key, text)) for key, text in resource.items())
     head = _field(1, attributes)
     metrics, size = [], len(head) + 16  # the lengths of the outer messages

@@ -1,4 +1,4 @@
-"""The SSLContext of new connections: it is made anew when a file of the ssl.* settings has other content.
+"""The SSLContext of new connections: it is made again when a file of the ssl.* settings has other content.
 
 So a producer outlives the renewal of a certificate. Java's producer keeps the files that it read when it opened.
 Thread: the Sender's, which opens the connections.

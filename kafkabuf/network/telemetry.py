@@ -33,7 +33,7 @@ log = producer_log("kafkabuf.network")
 
 NEVER = float("inf")
 VERSIONS = range(1)
-DEFAULT_INTERVAL = 300.0  # after an interval of no use, and after an error
+DEFAULT_INTERVAL = 300.0  # after an interval that is out of bounds, and after an error
 SHORTEST_INTERVAL = 0.1  # the lowest that Kafka's brokers allow
 SHORTEST_RETRY = 1.0
 LARGEST_PAYLOAD = 1024 * 1024  # Kafka's telemetry.max.bytes, too; a broker may allow less
@@ -190,7 +190,7 @@ class Telemetry:
     def _node(self, now: float) -> NodeConnection | None:
         """The ready node with the fewest requests in flight that knows both APIs, a bootstrap server if need be.
 
-        Telemetry opens no connection, and a producer that rests may have none but that to a bootstrap server.
+        Telemetry opens no connection, and an idle producer may have only the connection to a bootstrap server.
         """
         known = self._network.known_nodes()
         nodes = [node for node in [*known, *self._network.bootstrap_nodes()] if not self._network.is_silent(node)]
@@ -329,7 +329,7 @@ class Telemetry:
 def _subscription(response: Any) -> Subscription:
     """What the response asks for, within bounds: the broker may be faulty."""
     interval = response.push_interval.total_seconds()
-    # Of these names the broker asks for a beginning; one that begins with another adds nothing.
+    # The broker asks for beginnings of these names. A beginning that starts with another beginning adds nothing.
     ours = f"{otlp.PREFIX}producer."
     prefixes: list[str] = []
     for name in sorted({*response.requested_metrics}):

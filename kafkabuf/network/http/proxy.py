@@ -51,7 +51,7 @@ def authorization(proxy: Address) -> dict[str, str]:
 
 
 def tunnel(proxy: Address, host: str, port: int, seconds: float) -> socket.socket:
-    """A connection to the host through the proxy. Connection and response together take at most so long.
+    """A connection to the host through the proxy. Connection and response together take at most `seconds`.
 
     Raises NetworkError for a proxy that refuses, and OSError.
     """

@@ -76,11 +76,11 @@ class Transport(NamedTuple):
     """None: the address is no https."""
     proxy: Address | None
     connect_timeout: float
-    """Of the connection, of the proxy's response, and of the TLS handshake."""
+    """Seconds for the connection, for the proxy's response, and for the TLS handshake."""
     read_timeout: float
-    """Of one read."""
+    """Seconds for one read."""
     response_timeout: float
-    """Of all reads together: a response in small pieces must not take longer."""
+    """Seconds for all reads together: a response in small pieces must not take longer."""
     largest_body: int
     advice: Advice
     thread: str
@@ -103,7 +103,7 @@ def basic(user: str) -> str:
 def within(
     seconds: float, call: Callable[[], T], abandon: Callable[[], None], name: str, thread: str, closing: Closing | None
 ) -> T:
-    """The result of a call that may take so long. After it, or on Ctrl-C, `abandon` makes the call's thread end.
+    """The result of a call that may take `seconds`. After it, or on Ctrl-C, `abandon` makes the call's thread end.
 
     The call runs in a thread of its own: neither a lookup of a host name nor a response in small pieces can be bounded
     otherwise. Raises NetworkError after the time, and ClosedError at `closing`.

@@ -6,8 +6,8 @@ The tokens of an authentication, from the client (C) and from the broker (B):
     C: empty                                      B: wrapped: the layers that it offers (1 byte), a size (3 bytes)
     C: wrapped: 1, 0 0 0, the client's principal  B: empty
 
-Layer 1 is none: Kafka protects nothing of what follows, so use SASL_SSL. Java's client does not demand the broker's
-proof; this client does.
+Layer 1 means no protection: Kafka protects none of the later bytes, so use SASL_SSL. Java's client does not demand the
+broker's proof; this client does.
 """
 
 from __future__ import annotations

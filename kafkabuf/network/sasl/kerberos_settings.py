@@ -28,7 +28,7 @@ def service_name(config: ProducerConfig, options: Mapping[str, str]) -> str:
     return name
 
 
-# Options of Krb5LoginModule that change nothing here: the client never asks a user, always reads krb5.conf anew, keeps
+# Options of Krb5LoginModule that change nothing here: the client never asks a user, reads krb5.conf each time, keeps
 # the keytab's name and not its keys, and renews tickets by itself.
 _WITHOUT_EFFECT = {"storeKey", "doNotPrompt", "refreshKrb5Config", "renewTGT"}
 _OPTIONS = {"useKeyTab", "keyTab", "principal", "useTicketCache", "ticketCache", "serviceName", "isInitiator", "debug"}

@@ -45,7 +45,7 @@ def is_retriable(status: int) -> bool:
 
 
 class TokenEndpoint:
-    """The endpoint that issues tokens. Raises ConfigError for a URL that is not https, or for a proxy of no use.
+    """The endpoint that issues tokens. Raises ConfigError for a URL that is not https, or for an unusable proxy.
 
     `trusted`: a trust store (PEM, JKS or PKCS12) that replaces the system's CAs.
     """
@@ -159,7 +159,7 @@ def _parts(url: str) -> tuple[Address, str]:
 
 
 def _lifetime(value: Any) -> float | None:
-    """`expires_in` in seconds; None for a value of no use: the token's own expiry decides then."""
+    """`expires_in` in seconds; None for a value that it cannot use: the token's own expiry decides then."""
     try:
         seconds = float(value)
     except (ValueError, TypeError, OverflowError):
