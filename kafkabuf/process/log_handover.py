@@ -7,7 +7,7 @@ that follow, in order.
 
 A handler of another library may have a lock of its own, which nobody sees here (loguru's, behind an intercepting
 handler). So the Sender itself calls only handlers of classes that are known to write and not to wait for it. The thread
-calls the others, and the Sender waits for a moment, so that its lines appear at once where nothing is in the way.
+calls the others, and the Sender waits for a moment, so that its lines appear at once where no lock is held.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Handover:
     def _call_unless_busy(self, record: logging.LogRecord) -> bool:
         """Call the handlers with their locks held. False: another thread holds one of the locks."""
         locks = _locks(self._logger)
-        held = 0  # so many of the locks: a count needs no memory, without which a lock would stay held
+        held = 0  # the number of locks held; a list would need memory, and its failure would leave a lock held
         try:
             for lock in locks:
                 if not lock.acquire(blocking=False):
@@ -132,7 +132,7 @@ def _run() -> None:
 
 
 def _call_next() -> bool:
-    """Call the handlers of the first line, and drop it. False: there is none, and the next needs a new thread."""
+    """Call the handlers of the first line, and drop it. False: no line is there, and the next needs a new thread."""
     global _running
     _lock.acquire()
     try:

@@ -126,7 +126,7 @@ def is_main_thread() -> bool:
 
 
 def new_thread(target: Callable[[], object], name: str) -> AnyThread:
-    """A thread that is yet to be started. It is a daemon: the interpreter does not wait for it."""
+    """A thread that has not started yet. It is a daemon: the interpreter does not wait for it."""
     if are_patched():
         return RealThread(target, name)
     return _Thread(target, name)
@@ -429,7 +429,7 @@ class _Bell:
         try:
             # posix.write and not os.write: eventlet replaces the latter.
             sys.modules["posix"].write(self._writing, b"\0")
-        except BlockingIOError:  # the pipe is full of calls that the hub has yet to read
+        except BlockingIOError:  # the pipe is full of calls that the hub has not read yet
             pass
 
     def _serve(self) -> None:
