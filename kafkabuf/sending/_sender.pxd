@@ -91,7 +91,7 @@ cdef class SenderCore:
     cdef double retry_backoff           # seconds
     cdef bint goes_ahead                # the Sender queues full batches behind a full in-flight table
     cdef double longest_wait            # seconds of one poll: a request from another thread may fall due earlier
-    cdef public int many_queues         # a turn with so many queues asks the nodes for their room first; tests lower it
+    cdef public int many_queues         # with this many queues a turn asks the nodes for room first; tests lower it
     cdef bint ordered                   # max.in.flight.requests.per.connection is 1
     # ---- thread: Sender
     cdef public bint closing            # any thread sets it before it wakes the Sender

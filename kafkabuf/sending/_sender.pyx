@@ -296,7 +296,7 @@ cdef class SenderCore:
         return wait
 
     cdef bint owes_open(self, object node_id) except -1:
-        """Whether so many full batches went ahead of the node's open batches that these go next."""
+        """Whether the node's open batches go next, because enough full batches went ahead of them."""
         return self.full_in_a_row.get(node_id, 0) >= MOST_FULL_IN_A_ROW
 
     cdef int count_full(self, object node_id, bint full) except -1:
@@ -631,7 +631,7 @@ cdef class SenderCore:
         if result.error_code == 0:
             self.complete(self._accumulator.queue_for(batch), batch, result.base_offset, result.log_append_time)
         elif result.error_code == DUPLICATE_SEQUENCE_NUMBER:
-            # The broker appended the batch so long ago that it has forgotten the offset.
+            # The broker appended the batch long ago, and has forgotten the offset.
             self.complete(self._accumulator.queue_for(batch), batch, -1, -1)
         else:
             self.recovery.retry_or_fail(batch, error_for_code(result.error_code, result.message), result)

@@ -154,7 +154,7 @@ class Running:
 
 
 _running: set[Running] = set()
-_orphans: weakref.WeakSet[Disownable] = weakref.WeakSet()  # in a forked child: what it has not opened anew yet
+_orphans: weakref.WeakSet[Disownable] = weakref.WeakSet()  # in a forked child: what it has not reopened yet
 _hooked_in: int | None = None  # id of the process in which multiprocessing calls _end_all at its end
 
 

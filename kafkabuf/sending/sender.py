@@ -139,7 +139,7 @@ class Sender:
         return not failures
 
     def _take_last_step(self, step: Callable[[Sender], object]) -> bool:
-        """Whether the step succeeded. Nobody else takes it: so it is repeated for some time if it finds no memory."""
+        """Whether the step succeeded. Without memory it is repeated for some time: no other thread takes it."""
         tries = 0
         while tries < MOST_TRIES:
             tries += 1
