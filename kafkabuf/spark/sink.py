@@ -47,7 +47,7 @@ class ArrowSink:
     formats: RecordFormats | None = None
     """How tasks make keys and values of columns."""
     schema: StructType | None = field(default=None, repr=False)
-    """Of the DataFrame, until `with_formats` has compared it with the options of formats."""
+    """The DataFrame's schema, until `with_formats` has compared it with the options of formats."""
 
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> Self:
@@ -58,7 +58,7 @@ class ArrowSink:
         if aligned is not None:
             if "key" in columns and aligned_by(schema) != options.key_rule:
                 raise ConfigError(
-                    "align() was not told how this write makes its keys, so that it has shuffled the rows by others: "
+                    "align() does not know how this write makes its keys, and has shuffled the rows by other keys: "
                     "give it the same options keyColumns, keyFormat and keySchema: align(df, partitions, options)"
                 )
             options, columns = replace(options, aligned=aligned), (*columns, "partition")

@@ -36,7 +36,7 @@ def check(options: SinkOptions, *, repeat: bool) -> None:
 
 
 def read_limits(options: SinkOptions) -> TopicLimits | None:
-    """The limits of the topic, read anew for each write and micro-batch: a limit may change while a stream runs."""
+    """The limits of the topic, read again for each write and micro-batch: a limit may change while a stream runs."""
     from kafkabuf.spark.worker.workers import lent_admin
 
     with lent_admin(options.producer) as admin:

@@ -167,7 +167,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 @functools.lru_cache(16)
 def _registry(settings: Settings) -> SchemaRegistry:
-    """One registry for all micro-batches in this Python worker: it remembers what it was told."""
+    """One registry for all micro-batches in this Python worker: it remembers the responses."""
     from kafkabuf.formats.registry import SchemaRegistry
 
     return SchemaRegistry(dict(settings))

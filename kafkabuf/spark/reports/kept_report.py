@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 KEPT_REPORTS = 32
-"""Of one query or write. Progress events come later than the reports, but not by so many micro-batches."""
+"""Reports of one query or write. Progress events come later than the reports, but by fewer micro-batches."""
 KEPT_NAMES = 256
 """Queries and writes of one application."""
 

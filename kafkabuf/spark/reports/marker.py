@@ -54,8 +54,8 @@ def partition_of(group: str) -> int | None:
 class Marker:
     """The newest micro-batch that was written. `checksum` is defined in `TaskReport`.
 
-    `before` is how many Spark partitions the micro-batch before had, at least (exactly_once): so many markers there are
-    in any case.
+    `before` is the least number of Spark partitions that the micro-batch before had (exactly_once). At least that many
+    markers exist.
     """
 
     micro_batch: MicroBatch

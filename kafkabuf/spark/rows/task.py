@@ -39,7 +39,7 @@ from kafkabuf.spark.worker.place import TaskAttempt
 
 # Arrow batches that may wait for their outcome: a task sends no more than these after its first error.
 MAX_OPEN_REPORTS = 16
-# Rows that share batches with refused rows wait until there are so many of them, or come from so many Arrow batches.
+# Rows that share batches with refused rows wait until they are this many, or come from this many Arrow batches.
 ROWS_SENT_AGAIN_TOGETHER = 10_000
 MAX_WAITING_PIECES = 16
 
@@ -55,9 +55,9 @@ class _SentRows(NamedTuple):
 class Task:
     """Sends the Arrow batches of one task attempt.
 
-    It calls `open_producer` for the first row, not before: an empty partition opens no connection. `opening` are
-    numbers of rows: the first batches that brokers append have so many rows (atomic.py). Rows outside of `limits` are
-    refused before they are sent.
+    It calls `open_producer` for the first row, not before: an empty partition opens no connection. `opening` has
+    the numbers of rows of the first batches that brokers append (atomic.py). Rows outside of `limits` are refused
+    before they are sent.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Task:
         self._refusals.finish()
 
     def rows_and_checksum_given(self) -> tuple[int, int]:
-        """Of all rows that Spark gave the task, the refused ones too: `count_rows` finds the same in a replay."""
+        """Number and checksum of all rows that Spark gave the task, refused rows too. A replay has the same."""
         refused = self._refusals
         return self.rows + refused.count, (self.checksum + refused.checksum) % CHECKSUMS
 

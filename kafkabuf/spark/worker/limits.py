@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkabuf.spark")
 
-CLOCKS_DIFFER_MS = 60_000  # the task's clock may differ from the broker's by so much
-_BATCH_HEADER = 61  # bytes; a record is at least so much smaller than its batch
+CLOCKS_DIFFER_MS = 60_000  # the most by which the task's clock may differ from the broker's
+_BATCH_HEADER = 61  # bytes; a record is smaller than its batch by at least this number
 _FOR_EVER = 2**63 - 1
 _CONFIGS = (
     "max.message.bytes",
@@ -51,7 +51,7 @@ Mask = Any  # a boolean Arrow array by row
 class TopicLimits:
     """What one topic takes. None: there is no limit. Spark pickles the limits to the tasks.
 
-    A row may be so many ms older (`before_max_ms`) and newer (`after_max_ms`) than the present. A row's key, value and
+    A row may be `before_max_ms` older and `after_max_ms` newer than the present. A row's key, value and
     headers have at most `max_bytes`.
     """
 
