@@ -242,7 +242,7 @@ class Result:
     seconds: float
     value_size: float
     cpu_s: float | None
-    """Of this process; None: the client ran in another."""
+    """CPU time of this process; None: the client ran in another process."""
     latency: dict[str, float]
     windows: list[Window] = field(repr=False, default_factory=list)
     interrupted: bool = False

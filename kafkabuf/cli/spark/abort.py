@@ -1,4 +1,4 @@
-"""How `kafkabuf spark abort` ends one transaction: the one that the user has seen, and no later one."""
+"""How `kafkabuf spark abort` ends one transaction: the transaction that the user has seen, and no later transaction."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class SinkName(NamedTuple):
 
     @property
     def transactional_id(self) -> str:
-        """Of the transactions that write the marker. A df.write uses that of the sink."""
+        """The id of the transactions that write the marker. A df.write uses the sink's."""
         return f"{PREFIX}{self.sink_id}" + ("" if self.partition is None else f":{self.partition}")
 
 
