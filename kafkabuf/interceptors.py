@@ -4,7 +4,7 @@
 
 - `on_send(record) -> ProducerRecord`: send() calls it in its own thread, before serializers and partitioner;
 - `on_acknowledgement(metadata, error)`: called before the record's own callback and in the same thread. If send()
-  raises, send() calls it; offset and timestamp are -1 then, and so is the partition if the record names no partition.
+  raises, send() calls it; offset and timestamp are -1 then. The partition is -1 too if the record names no partition.
   A method with a third parameter named `headers` gets the record's headers too, the list that the last on_send left
   (KIP-512);
 - `configure(config)`, called when the producer opens; `close()`, called when it closes.

@@ -595,7 +595,7 @@ def schemas_of(config: ProducerConfig, registry: SchemaRegistry | None, clock: C
 
 
 def require_ssl_context(ssl_context: object) -> None:
-    """Raise ConfigError for an `ssl_context` that is none. Imports ssl only where there is one."""
+    """Raise ConfigError for an `ssl_context` that is no SSLContext. Imports ssl only where there is one."""
     if ssl_context is None:
         return
     import ssl

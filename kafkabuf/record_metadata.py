@@ -37,7 +37,7 @@ class BatchOutcome(NamedTuple):
     record_count: int
     """Records in the batch; their offsets follow each other."""
     first_timestamp: int
-    """Of the first record, in ms; the broker's time if the topic uses LogAppendTime."""
+    """The timestamp of the first record, in ms; the broker's time if the topic uses LogAppendTime."""
     last_timestamp: int
     """The largest timestamp in the batch, in ms."""
     error: KafkaError | None
