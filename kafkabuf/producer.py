@@ -338,7 +338,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
                 format's schema, for each topic before its first row, within `max.block.ms`.
             key_format: makes the key of the column `key`, or of the columns that `key` names.
             key: the name of the column that is the key in place of `key`, as it is (binary or string) or by
-                key_format; or a list of names, of which key_format makes a record. These columns stay in the value.
+                key_format; or a list of names: key_format makes a record of them. These columns stay in the value.
 
         Raises:
             SerializationError: a column is missing or of a wrong type, the data contradicts itself, or its stream
@@ -576,7 +576,7 @@ def config_of(config: Mapping[str, Any] | ProducerConfig | None, settings: dict[
 
 
 def registry_of(config: ProducerConfig, clock: Clock) -> SchemaRegistry | None:
-    """The client of the Schema Registry; None without a setting of it. Raises ConfigError. Asks nobody."""
+    """The client of the Schema Registry; None without a setting of it. Raises ConfigError. Asks no server."""
     given = config.given_to_schema_registry()
     if not given:
         return None
@@ -586,7 +586,7 @@ def registry_of(config: ProducerConfig, clock: Clock) -> SchemaRegistry | None:
 
 
 def schemas_of(config: ProducerConfig, registry: SchemaRegistry | None, clock: Clock) -> TopicSchemas | None:
-    """The serializers whose schemas the registry names; None: there are none. Raises ConfigError. Asks nobody."""
+    """The serializers whose schemas the registry names, or None. Raises ConfigError. Asks no server."""
     if registry is None:
         return None
     from kafkabuf.formats.registry.serializing import TopicSchemas  # late, as above

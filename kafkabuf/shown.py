@@ -102,7 +102,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _in_parts(scalar: Any) -> Any:
-    """The same for a value of which a part cannot be shown."""
+    """The same for a value that has a part that cannot be shown."""
     import pyarrow as pa
 
     try:

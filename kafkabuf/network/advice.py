@@ -13,7 +13,7 @@ _ANSWERED = "the broker responded before: is it down, or too busy to respond?"
 def advised(
     error: KafkaError, node: NodeConnection, security_protocol: str, *, seen_brokers: bool, has_answered: bool
 ) -> KafkaError:
-    """The error with advice added, if it has none yet and the state of the connection shows what may be wrong.
+    """The error with advice added, if it has no advice yet and the state of the connection shows what may be wrong.
 
     `has_answered`: an earlier connection to the address could be used. The settings are right then.
     """

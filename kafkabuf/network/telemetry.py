@@ -166,7 +166,7 @@ class Telemetry:
         return now < self._end_by
 
     def closed(self) -> None:
-        """The client was closed: nobody waits for the id any more."""
+        """The client was closed: no caller waits for the id any more."""
         self._end_by = 0.0 if self._end_by is None else self._end_by
         self._decided.set()
 

@@ -330,7 +330,7 @@ def _has_hub() -> bool:
 
 
 def _gevent_hub() -> Any:
-    """The gevent hub of this thread. None: there is none, or it is the hub that runs this code."""
+    """The gevent hub of this thread. None: the thread has no hub, or the hub runs this code."""
     module = sys.modules.get("gevent._hub_local")
     if module is None:
         return None

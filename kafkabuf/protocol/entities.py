@@ -52,7 +52,7 @@ class Api(NamedTuple):
     name: str
     versions: range
     flexible: int | None
-    """The first flexible version, None if there is none."""
+    """The first flexible version; None: no version is flexible."""
     lines: str
 
     def is_flexible(self, version: int) -> bool:

@@ -128,7 +128,7 @@ def writer(cls: type[Any]) -> Writer:
 
 @once_per_class
 def _tags_writer(cls: type[Any]) -> Writer:
-    """Writes the tagged fields of an entity. In versions that are not flexible there are none."""
+    """Writes the tagged fields of an entity. Versions that are not flexible have no tagged fields."""
     flexible = cls.__flexible__
     tagged = sorted(
         (f.tag, f.name, default_of(f), _field_writer(f, flexible)) for f in fields_of(cls) if f.tag is not None

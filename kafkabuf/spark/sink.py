@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from kafkabuf.spark.guarantees.delivery import Delivery
 
 logger = logging.getLogger("kafkabuf.spark")
-# What a producer or driver is told once another has the transactional id, or once the coordinator has aborted. Those of
-# them that are a PermissionError mean a missing right.
+# The errors of a producer or driver once another has the transactional id, or once the coordinator has aborted. Those
+# of them that are a PermissionError mean a missing right.
 _TAKEN_OVER = (FatalTransactionError, InvalidProducerEpochError, InvalidTxnStateError)
 
 

@@ -66,7 +66,7 @@ class NodeConfigs:
     # ---- values
 
     def topic_defaults(self) -> dict[str, str]:
-        """The settings of a topic that has none of its own, without those that have Kafka's default."""
+        """The settings of a topic that has no settings of its own, without those that have Kafka's default."""
         values = dict(self._config.topic_defaults)
         for configs in self._dynamic.values():
             values |= configs
@@ -95,11 +95,11 @@ class NodeConfigs:
         return self._dynamic.get(name, {})
 
     def set_for(self, name: str, node_id: int) -> str | None:
-        """The dynamic value that a setting has on a node; None if it has none."""
+        """The dynamic value that a setting has on a node; None: it is not set."""
         return self.dynamic(str(node_id)).get(name, self.dynamic(ALL_NODES).get(name))
 
     def value(self, name: str) -> str:
-        """The value that a setting has on all nodes; "" if it has none."""
+        """The value that a setting has on all nodes; "": it is not set."""
         return next((value or "" for _, value, source in self.levels(name, -1)), "")
 
     @cached_property

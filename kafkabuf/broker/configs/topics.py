@@ -69,7 +69,7 @@ def _kind(kind: int, default: str, broker: str = "", check: Check | None = None)
 
 
 _MILLISECONDS = at_least(0)
-# In the order in which Kafka checks them, so that of several faults the same is told.
+# In the order in which Kafka checks them, so that the broker names the same fault of several.
 TOPIC_CONFIGS = {
     "segment.bytes": _kind(INT, "1073741824", "log.segment.bytes", at_least(14)),
     "segment.ms": _kind(LONG, "604800000", "log.roll.ms", at_least(1)),

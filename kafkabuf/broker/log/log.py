@@ -32,7 +32,7 @@ class PartitionLog(LogCore):
     """The log has the offsets from `log_start_offset` up to, but not including, `end_offset`.
 
     Retention drops whole batches in memory and whole segments on disk, never above the high watermark. Retention by
-    bytes never drops the last batch or segment. DeleteRecords may leave a batch of which readers get
+    bytes never drops the last batch or segment. DeleteRecords may leave a batch from which readers get
     only the end. The cleaner (cleaning/) drops records of a compacted topic: then offsets have gaps. It has cleaned the
     log up to `clean_offset`. `replicated_offset` is the high watermark of an earlier run. `config` may be replaced at
     any time. The append is compiled (_log.pyx).

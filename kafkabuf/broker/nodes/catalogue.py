@@ -43,8 +43,8 @@ MAX_CHANGES = 10_000
 
 
 class Catalogue:
-    """`topics` are in the order of their creation. `defaults` returns the settings of a topic that has none of its
-    own."""
+    """`topics` are in the order of their creation. `defaults` returns the settings of a topic that has no settings of
+    its own."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ _NONE = -1
 
 
 class IndexSum(NamedTuple):
-    """How many entries a transaction index has, and their CRC-32C: the index has none of its own."""
+    """How many entries a transaction index has, and their CRC-32C, which the index does not have."""
 
     entries: int
     crc: int

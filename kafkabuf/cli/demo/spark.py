@@ -157,7 +157,7 @@ def read(spark: SparkSession, path: Path) -> DataFrame:
 def to_records(frame: DataFrame, key: str | None, timestamp: str | None, *, as_json: bool = True) -> DataFrame:
     """Each row as JSON in `value`, with its number as the first field; `key` as text, `timestamp` as an instant.
 
-    Without `as_json`, the value stays a struct, of which the sink's valueFormat makes bytes.
+    Without `as_json`, the value stays a struct, and the sink's valueFormat makes bytes of it.
 
     The high bits of the number name the Spark partition, and so the task. The number rises within a partition.
     """

@@ -23,19 +23,19 @@ _ROW = re.compile(rb'\{"%s":(\d+)[,}]' % ROW_FIELD.encode())
 
 
 def json_row(value: bytes) -> int:
-    """The number of the row at the beginning of its JSON; -1 where there is none."""
+    """The number of the row at the beginning of its JSON; -1: there is no number."""
     row = _ROW.match(value)
     return int(row[1]) if row else -1
 
 
 def avro_row(value: bytes) -> int:
-    """The number of the row at the beginning of its Avro bytes, a zigzag varint; -1 where there is none."""
+    """The number of the row at the beginning of its Avro bytes, a zigzag varint; -1: there is no number."""
     zigzag = _varint(value)
     return -1 if zigzag & 1 else zigzag >> 1
 
 
 def protobuf_row(value: bytes) -> int:
-    """The number of the row in the first field of a message, whose tag is 8; -1 where there is none."""
+    """The number of the row in the first field of a message, whose tag is 8; -1: there is no number."""
     return _varint(value[1:]) if value[:1] == b"\b" else -1
 
 

@@ -92,7 +92,7 @@ def open_transaction(admin: TransactionAdmin, name: str) -> OpenTransaction | No
 
 
 def known_sinks(admin: TransactionAdmin) -> list[str]:
-    """Every sink of which the cluster has a marker or a transactional id."""
+    """Every sink whose marker or transactional id the cluster has."""
     return sorted({_sink_of(name) for name in _names(admin, None, groups_of(admin, None))})
 
 
@@ -198,7 +198,7 @@ def _dated(
 
 
 def _describe(admin: TransactionAdmin, name: str, status: Status) -> TransactionDescription | None:
-    """None where the transactional id has expired, or this user may not see it, of which the status then warns."""
+    """None where the transactional id has expired, or this user may not see it. The status then has a warning."""
     try:
         return admin.transaction(name)
     except TransactionalIdNotFoundError:

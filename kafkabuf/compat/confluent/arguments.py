@@ -16,7 +16,7 @@ def config_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def limit_of(timeout: float | None) -> float | None:
-    """A time-out in seconds; None if there is none."""
+    """A time-out in seconds; None: no time-out."""
     return None if timeout is None or timeout < 0 else timeout
 
 

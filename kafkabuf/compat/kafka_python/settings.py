@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import ssl
 
 # Under kafka-python's names, with the defaults of its version 3; the last four are of version 2. Without effect are
-# receive_message_max_bytes, bounds on responses of which kafkabuf has its own, and api_version_auto_timeout_ms,
-# sock_chunk_bytes and sock_chunk_buffer_count, for which kafkabuf has no use.
+# receive_message_max_bytes, bounds on responses in place of which kafkabuf has its own, and
+# api_version_auto_timeout_ms, sock_chunk_bytes and sock_chunk_buffer_count, for which kafkabuf has no use.
 DEFAULTS: dict[str, Any] = {
     "bootstrap_servers": "localhost",
     "client_id": None,

@@ -2,8 +2,8 @@
 
 Names are resolved as Java's parser (1.12) does. It reads the references first, each after those that it refers to
 itself, and keeps every named type that it meets, however deep. A name without a dot is looked for in the namespace
-around it, then without a namespace, among the definitions that have ended. Where there is none, the text must define
-the type in the namespace around the name, before or later. A type may be defined again in the same way.
+around it, then without a namespace, among the definitions that have ended. Where no definition is known, the text must
+define the type in the namespace around the name, before or later. A type may be defined again in the same way.
 """
 
 from __future__ import annotations

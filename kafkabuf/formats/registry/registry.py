@@ -145,9 +145,9 @@ class SchemaRegistry:
         registry must be able to read what `schema` writes. `message_indexes` is the path to a Protobuf message, or a
         function that finds it in the text of the schema to write with, and in the names and texts of its references.
 
-        The call takes at most `timeout` seconds. A second call with the same arguments asks nobody while the responses
-        are remembered. Raises SchemaRegistryError in the registry's words, SerializationError for schemas that do not
-        fit, TimeoutError or NetworkError if no URL answers, AuthenticationError, ConfigError.
+        The call takes at most `timeout` seconds. A second call with the same arguments asks no server while the
+        responses are remembered. Raises SchemaRegistryError in the registry's words, SerializationError for schemas
+        that do not fit, TimeoutError or NetworkError if no URL answers, AuthenticationError, ConfigError.
         """
         choice = self._choice(auto_register, use_latest_version, use_schema_id, compatibility_strict, normalize)
         if kind not in KINDS or field not in ("key", "value"):

@@ -106,6 +106,6 @@ class Requests:
         return deadline.at - self._clock.monotonic()
 
     def _wait(self, seconds: float) -> None:
-        never_free = new_waiter()  # but for close()
+        never_free = new_waiter()  # only close() frees it
         with self._closing.waking(never_free.release):
             self._clock.wait(never_free, seconds)

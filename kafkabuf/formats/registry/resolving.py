@@ -28,7 +28,7 @@ def resolve_format(
     `use.latest.version` or `use.schema.id` the registry's schema is used, and none is derived. `columns` is None for a
     format that encodes objects: it has a schema, or the settings name one.
 
-    Asks nobody while the registry's responses are remembered, and takes at most `timeout` seconds. Raises as
+    Asks no server while the registry's responses are remembered, and takes at most `timeout` seconds. Raises as
     SchemaRegistry.resolve() does, also SerializationError for columns that do not fit, and ConfigError for a format
     that has a prefix of its own.
     """

@@ -49,7 +49,7 @@ def _first_address(name: str) -> str:
 
 
 def _reverse(address: str) -> str:
-    """The name that the address leads back to; empty if there is none."""
+    """The name that the address leads back to; empty if it leads to no name."""
     try:
         return socket.gethostbyaddr(address)[0] if address else ""
     except (OSError, ValueError):

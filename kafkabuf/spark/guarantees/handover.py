@@ -35,7 +35,7 @@ def put(handover: Handover, cluster: str) -> None:
 
 
 def take(transactional_id: str, cluster: str) -> Handover | None:
-    """The note of the Spark partition's last task on this host, None if there is none."""
+    """The note of the Spark partition's last task on this host; None: no note is there."""
     note = notes.take(f"{transactional_id}:{cluster}")
     if note is None:
         return None

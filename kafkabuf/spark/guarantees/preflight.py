@@ -53,7 +53,7 @@ def check_in_task(options: SinkOptions) -> None:
 
 def check_cluster(admin: Admin, options: SinkOptions) -> None:
     """Raise the first error: no broker answers, the broker denies access, a topic is missing and was not created, or
-    has another number of partitions than align() was told.
+    has another number of partitions than align() got.
 
     An error that might pass is raised after max.block.ms, any other at once.
     """
@@ -78,6 +78,6 @@ def _check_topics(admin: Admin, options: SinkOptions) -> None:
             raise type(error)(f"option '{option}': {error}") from None
         if option == "topic" and options.aligned not in (None, partitions):
             raise ConfigError(
-                f"align() was told {options.aligned} partitions, but topic '{topic}' has {partitions}: its keys would "
+                f"align() got {options.aligned} partitions, but topic '{topic}' has {partitions}: its keys would "
                 f"go to other partitions than those of other producers. Call align(df, {partitions})"
             )

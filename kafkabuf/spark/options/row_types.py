@@ -8,7 +8,7 @@ from kafkabuf.errors import SerializationError
 
 
 def nullable(schema: StructType) -> StructType:
-    """The same columns, each of which may be null, as may all that is nested in them.
+    """The same columns. Each may be null, and everything that is nested in it too.
 
     What Spark calls nullable is a matter of its optimizer: the same query has another plan where a constant is
     computed, or where one side of a union has no rows in this micro-batch. The derived schema must not follow that.

@@ -14,7 +14,7 @@ from kafkabuf.arrow._columns import partitions_of
 
 
 def with_partition(batches: Iterator[pa.RecordBatch], partitions: int, task: int) -> Iterator[pa.RecordBatch]:
-    """The batches with the int column `partition`. `partitions` is what align() was told, `task` Spark's partition."""
+    """The batches with the int column `partition`. `partitions` is what align() got, `task` Spark's partition."""
     own = task % partitions
     for batch in batches:
         chosen = partitions_of(batch, partitions)

@@ -120,7 +120,7 @@ def aligned_partitions(schema: StructType) -> int | None:
 
 
 def aligned_by(schema: StructType) -> str:
-    """The options that say what the key is, as align() was told them (format_options.py)."""
+    """The options that say what the key is, as align() got them (format_options.py)."""
     rules = (field.metadata.get(ALIGNED_BY) for field in schema.fields)
     return next((str(rule) for rule in rules if rule is not None), "")
 

@@ -269,7 +269,7 @@ class Task:
         self.ranges = merge_ranges((*self.ranges, *ranges))
 
     def _send_halves(self, suspects: NumberedRows) -> None:
-        """Send rows again of which the broker refuses some without naming them."""
+        """Send rows again. The broker refuses some of them without naming them."""
         self._sent_again += len(suspects)
         middle = (len(suspects) + 1) // 2
         for half in (suspects.slice(0, middle), suspects.slice(middle)):

@@ -76,7 +76,7 @@ def task_settings(options: SinkOptions, limits: TopicLimits | None = None) -> Se
 
 
 def batch_size(buffer_memory: int, partitions: int, largest: int) -> int:
-    """The largest power of two, from 16 to 512 KiB, up to `largest`, of which the buffer holds four a partition.
+    """The largest power of two from 16 to 512 KiB, at most `largest`, that fits into the buffer four times a partition.
 
     All sizes are bytes.
     """

@@ -40,7 +40,7 @@ _SLICE = 128 * 1024
 _BATCHES = 256
 # Records between two turns of others.
 _RECORDS = 300
-# Keys of which a cleaning knows the last offset: some 50 MiB. The next cleaning goes on behind them (Kafka's
+# The number of keys whose last offset a cleaning knows: some 50 MiB. The next cleaning goes on behind them (Kafka's
 # log.cleaner.dedupe.buffer.size).
 _MOST_KEYS = 250_000
 
@@ -228,7 +228,7 @@ async def in_turns(work: Work[T]) -> T:
 
 
 def _last_batches(producers: ProducerStates) -> dict[int, tuple[int, int]]:
-    """By producer id: the offset of its last record (-1: the log has none of its epoch), and its epoch."""
+    """By producer id: the offset of its last record (-1: the log has no record of its epoch), and its epoch."""
     return {
         producer_id: (
             batches[-1].base_offset + sequence_count(batches[-1]) - 1 if (batches := entry.batches) else -1,
