@@ -33,7 +33,7 @@ from kafkabuf.interceptors import close_all
 from kafkabuf.memory.buffers import Headers, K, V
 from kafkabuf.metadata.metadata import Metadata, TopicInfo
 from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
-from kafkabuf.metrics import Metrics, telemetry_of
+from kafkabuf.metrics.snapshot import Metrics, telemetry_of
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.process.producer_log import log_as
 from kafkabuf.process.threads import RLock, aside
@@ -167,8 +167,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         accumulator.shortcut = shortcut_of(self._sender.core)
         self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)
         pushes = self.config.enable_metrics_push
-        client.telemetry = telemetry_of(self.config, clock, client, self._metrics) if pushes else None
-        self._telemetry = client.telemetry
+        self._telemetry = telemetry_of(self.config, clock, client, self._metrics) if pushes else None
+        client.telemetry = self._telemetry
         self._running = self._runner(accumulator)
         self._thread = self._running.thread
         # Last: from here on other threads of a forked child may send.
@@ -549,7 +549,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         return self._telemetry.instance_id(0 if self._in_sender_thread() else timeout)
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """The present metrics as {group: {name: value}}, under Java's names: see metrics.py. Computed when called."""
+        """The present metrics as {group: {name: value}}, computed now: metrics/snapshot.py has the names."""
         self._check_opened()
         return self._metrics.snapshot()
 

@@ -34,10 +34,10 @@ LAYERS = (
     {"batches"},
     {"transactions", "admin"},
     {"_partition", "serialization", "interceptors", "partitioner"},
-    {"append", "formats", "sending"},
-    {"metrics", "producer", "sharing", "typing"},
+    {"append", "formats", "sending", "metrics"},
+    {"producer", "sharing", "typing"},
     {""},
-    {"spark", "cli", "aio", "testing", "metric_names", "prometheus", "opentelemetry", "pytest_plugin", "broker"}
+    {"spark", "cli", "aio", "testing", "prometheus", "opentelemetry", "pytest_plugin", "broker"}
     | {"compat", "__main__"},
     {"parts"},
 )

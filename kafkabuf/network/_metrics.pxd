@@ -1,8 +1,8 @@
 # cython: language_level=3
 """The producer's counts: per batch, request, poll and connection, never per record.
 
-The Sender's thread writes them, except `waits` and `exhausted`: the threads that need memory write these. metrics.py
-reads all counts.
+The Sender's thread writes them, except `waits` and `exhausted`: the threads that need memory write these. The folder
+metrics/ reads all counts.
 """
 
 from libc.stdint cimport int64_t

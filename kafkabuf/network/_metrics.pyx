@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Counts for metrics.py: sums and maxima over time windows, in C, once for each batch or request."""
+"""Counts for metrics/snapshot.py: sums and maxima over time windows, in C, once for each batch or request."""
 
 from libc.stdlib cimport calloc, free
 

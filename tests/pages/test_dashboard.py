@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.prometheus import ProducerCollector
+from kafkabuf.metrics.prometheus import ProducerCollector
 from rigs.producer import PATIENCE
 
 FILE = Path(__file__).parents[2] / "docs" / "grafana" / "kafkabuf.json"

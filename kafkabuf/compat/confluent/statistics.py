@@ -15,7 +15,7 @@ from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.process._time import time_ms
 
 if TYPE_CHECKING:
-    from kafkabuf.metrics import Snapshot
+    from kafkabuf.metrics.snapshot import Snapshot
     from kafkabuf.network._metrics import Stat
 
 _numbers = itertools.count(1)

@@ -19,10 +19,10 @@ from kafkabuf.broker.telemetry.peer import Peer
 from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ConfigError, CorruptMessageError, InvalidConfigError, TimeoutError
-from kafkabuf.network import otlp as encoder
+from kafkabuf.metrics import otlp as encoder
 from kafkabuf.protocol import messages as m
 from tests.broker.raw_client import RawClient
-from tests.network.otlp_reader import metrics_data
+from tests.metrics.otlp_reader import metrics_data
 
 GET, PUSH, ALTER = m.GET_TELEMETRY_SUBSCRIPTIONS, m.PUSH_TELEMETRY, m.INCREMENTAL_ALTER_CONFIGS
 PREFIX = "org.apache.kafka.producer."

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
 
-from kafkabuf.producer import KafkaProducer
+if TYPE_CHECKING:
+    from kafkabuf.config import ProducerConfig
 
 
-def labelled(producer: KafkaProducer) -> Iterator[tuple[str, dict[str, str], float]]:
+class Measured(Protocol):
+    """A KafkaProducer or an AIOKafkaProducer. Their modules import this folder."""
+
+    @property
+    def config(self) -> ProducerConfig: ...
+    def metrics(self) -> dict[str, dict[str, float]]: ...
+
+
+def labelled(producer: Measured) -> Iterator[tuple[str, dict[str, str], float]]:
     """(name, labels, value) of each metric: kafka_producer_x, kafka_producer_topic_x, kafka_producer_node_x."""
     for group, values in producer.metrics().items():
         kind, _, entity = group.removeprefix("producer-").partition("metrics")

@@ -18,7 +18,7 @@ import pytest
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster, apis
 from kafkabuf.broker.apis.dispatch import APIS
-from kafkabuf.network import telemetry
+from kafkabuf.metrics import telemetry
 from kafkabuf.protocol import messages
 
 GET, PUSH = messages.GET_TELEMETRY_SUBSCRIPTIONS, messages.PUSH_TELEMETRY

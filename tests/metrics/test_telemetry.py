@@ -15,10 +15,10 @@ import pytest
 
 from kafkabuf import KafkaProducer
 from kafkabuf.errors import ClosedError, IllegalStateError, TimeoutError
-from kafkabuf.network import otlp, telemetry
-from kafkabuf.network.telemetry import Telemetry
+from kafkabuf.metrics import otlp, telemetry
+from kafkabuf.metrics.telemetry import Telemetry
 from kafkabuf.protocol import messages
-from tests.network.otlp_reader import read
+from tests.metrics.otlp_reader import read
 from tests.network.support import ALL_VERSIONS, PATIENCE, FakeBroker, Received, Rig, brokers, cluster_of, rig
 
 GET, PUSH = messages.GET_TELEMETRY_SUBSCRIPTIONS, messages.PUSH_TELEMETRY

@@ -19,11 +19,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import BufferExhaustedError, TimeoutError
-from kafkabuf.metric_names import labelled
+from kafkabuf.metrics.labels import labelled
+from kafkabuf.metrics.opentelemetry import _observations, observe
+from kafkabuf.metrics.prometheus import ProducerCollector
 from kafkabuf.network._io import Poller
 from kafkabuf.network._metrics import Stat
-from kafkabuf.opentelemetry import _observations, observe
-from kafkabuf.prometheus import ProducerCollector
 from kafkabuf.protocol.messages import PRODUCE
 from rigs.producer import PATIENCE, only_request, quick_rig
 

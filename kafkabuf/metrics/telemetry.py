@@ -21,7 +21,7 @@ from kafkabuf.errors import (
     UnsupportedVersionError,
     error_for_code,
 )
-from kafkabuf.network import otlp
+from kafkabuf.metrics import otlp
 from kafkabuf.network._request import Completion
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.process.background import BackgroundCall

@@ -20,7 +20,7 @@ from kafkabuf.aio import AIOKafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import InvalidPartitionsError, KafkaError
 from kafkabuf.interceptors import ProducerRecord
-from kafkabuf.opentelemetry import SCHEMA, TracingInterceptor
+from kafkabuf.metrics.opentelemetry import SCHEMA, TracingInterceptor
 from rigs.producer import TOPIC, Rig, assert_whole
 from tests.aio.aio_support import read_back, run
 

@@ -18,9 +18,9 @@ from kafkabuf._pool import BufferPool
 from kafkabuf.backoff import uniform
 from kafkabuf.clock import Clock
 from kafkabuf.metadata.metadata import Metadata
+from kafkabuf.metrics.telemetry import Telemetry
 from kafkabuf.network._metrics import NodeStats, ProducerStats, Stat, TopicStats
 from kafkabuf.network.client import NetworkClient
-from kafkabuf.network.telemetry import Telemetry
 from kafkabuf.process.producer_log import log_as, producer_log
 
 if TYPE_CHECKING:
