@@ -28,9 +28,9 @@ from kafkabuf.formats import Avro
 from kafkabuf.interceptors import ProducerRecord
 from kafkabuf.record_metadata import BatchOutcome, RecordMetadata
 from rigs.producer import PATIENCE
-from tests.aio.aio_support import SLABS, VALUE, Heartbeat, held_up, read_back, run, small, until, waiting
+from tests.aio.support import SLABS, VALUE, Heartbeat, held_up, read_back, run, small, until, waiting
 
-pytest_plugins = ["tests.aio.aio_fixtures"]
+pytest_plugins = ["tests.aio.fixtures"]
 
 
 async def outcome(future: AIORecordFuture) -> RecordMetadata:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.log import log_support
+from tests.broker.log import support as log_support
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ from kafkabuf.cli.demo import formats as demo_formats
 from kafkabuf.cli.demo import spark as demo_spark
 from kafkabuf.cli.demo.verify import Record, Tally, Topic, avro_row, digest, partition_of, protobuf_row
 from kafkabuf.formats import Protobuf
-from tests.formats.avro.avro_support import written
+from tests.formats.avro.support import written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

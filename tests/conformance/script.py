@@ -19,7 +19,7 @@ from kafkabuf.protocol import messages
 from kafkabuf.protocol.error_codes import ErrorCode
 from kafkabuf.protocol.schema import fields_of
 from tests.broker.raw_client import RawClient, error_codes
-from tests.broker.transactions.transaction_script import heads
+from tests.broker.transactions.script import heads
 
 # Errors that pass by themselves: a coordinator still loads, or still writes markers.
 _TRANSIENT = {14, 15, 16, 51}

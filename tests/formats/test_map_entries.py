@@ -10,7 +10,7 @@ import pytest
 
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats import Avro, Json, Protobuf
-from tests.formats.protobuf.protobuf_support import PROTO3, FieldProto, MessageProto, row_class
+from tests.formats.protobuf.support import PROTO3, FieldProto, MessageProto, row_class
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "c", "type": {"type": "map", "values": "string"}}]}
 

@@ -12,9 +12,11 @@ from google.type.money_pb2 import Money
 from hypothesis import strategies as st
 
 from kafkabuf.formats import Avro, Json, Protobuf
-from tests.formats.avro import avro_support, test_avro_lies
-from tests.formats.avro.test_avro_objects_random import schemas
-from tests.formats.protobuf import protobuf_support, test_protobuf_lies
+from tests.formats.avro import support as avro_support
+from tests.formats.avro import test_lies as test_avro_lies
+from tests.formats.avro.test_objects_random import schemas
+from tests.formats.protobuf import support as protobuf_support
+from tests.formats.protobuf import test_lies as test_protobuf_lies
 from tests.hostile.fuzz_api_arrow import Lie, arrow
 from tests.hostile.fuzz_api_objects import (
     Odd,

@@ -22,9 +22,9 @@ from kafkabuf.errors import InvalidPartitionsError, KafkaError
 from kafkabuf.interceptors import ProducerRecord
 from kafkabuf.metrics.opentelemetry import SCHEMA, TracingInterceptor
 from rigs.producer import TOPIC, Rig, assert_whole
-from tests.aio.aio_support import read_back, run
+from tests.aio.support import read_back, run
 
-pytest_plugins = ["tests.aio.aio_fixtures"]
+pytest_plugins = ["tests.aio.fixtures"]
 
 # https://www.w3.org/TR/trace-context/#traceparent-header: version, trace id, parent id, flags.
 TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")

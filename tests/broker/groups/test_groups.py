@@ -16,7 +16,7 @@ from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.waiting.slices import finish
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
-from tests.broker.groups.group_support import World, pending, scenario, settled, synced
+from tests.broker.groups.support import World, pending, scenario, settled, synced
 from tests.conformance.groups import subscription
 
 # The protocols of each member, in the order of its preference.

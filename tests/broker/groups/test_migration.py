@@ -42,7 +42,7 @@ from kafkabuf.errors import (
     UnknownMemberIdError,
 )
 from tests.broker.groups.consumer_group_support import FakeTopic
-from tests.broker.groups.group_support import pending, settled
+from tests.broker.groups.support import pending, settled
 from tests.conformance.groups import subscription
 
 SESSION, REBALANCE = 10.0, 60.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.broker.groups.group_support import World, pending, scenario, settled, synced
+from tests.broker.groups.support import World, pending, scenario, settled, synced
 
 
 @scenario

@@ -13,7 +13,7 @@ from kafkabuf.broker.replica.state import PartitionState
 from kafkabuf.errors import ConfigError
 from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient, batch
-from tests.broker.transactions.transaction_support import World
+from tests.broker.transactions.support import World
 
 
 @pytest.fixture

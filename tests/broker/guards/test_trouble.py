@@ -18,7 +18,7 @@ from kafkabuf.errors import ConfigError, KafkaError
 from kafkabuf.protocol import messages
 from kafkabuf.protocol.messages import API_VERSIONS, FETCH, INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, PRODUCE
 from tests.broker.raw_client import RawClient, batch
-from tests.broker.transactions.transaction_support import World
+from tests.broker.transactions.support import World
 
 
 @pytest.fixture

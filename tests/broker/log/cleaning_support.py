@@ -17,7 +17,7 @@ from kafkabuf.broker.log.upkeep.cleaner import LogCleaner, cleanable_end
 from kafkabuf.broker.records.config import LogConfig
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
-from tests.broker.log.log_support import Producer, append, end, on_disk
+from tests.broker.log.support import Producer, append, end, on_disk
 from tests.broker.raw_client import NOW, batch
 
 CODECS: tuple[Callable[[bytes], bytes], ...] = (

@@ -9,7 +9,7 @@ import pytest
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.upkeep.checkpoints import CLEAN_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, Checkpoints, Key
 from kafkabuf.broker.waiting.slices import finish
-from tests.broker.log.log_support import put
+from tests.broker.log.support import put
 
 AGAIN: Key = (1, "again", 0)
 NAMES = (LOG_STARTS, HIGH_WATERMARKS, CLEAN_OFFSETS)

@@ -24,7 +24,7 @@ from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import CorruptMessageError, OutOfOrderSequenceNumberError
 from tests.broker.log.cleaning_support import COMPACTED, Read, clean, clean_closed, consume, fill, keyed, logs, table
-from tests.broker.log.log_support import append, contents, end, put, stored
+from tests.broker.log.support import append, contents, end, put, stored
 from tests.broker.raw_client import NOW, batch, message
 from tests.broker.storage.test_file_log import dump
 from tests.effort import effort

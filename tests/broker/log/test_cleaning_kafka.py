@@ -17,7 +17,7 @@ from kafkabuf.broker.storage.batches import heads
 from kafkabuf.clock import ManualClock
 from rigs.real_kafka import KAFKA_4, TEST_JVM, RealKafka, admin_client
 from tests.broker.log.cleaning_support import clean_closed
-from tests.broker.log.log_support import stored
+from tests.broker.log.support import stored
 from tests.broker.raw_client import RawClient
 
 SEGMENT_MS = 1000

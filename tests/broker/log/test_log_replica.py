@@ -15,7 +15,7 @@ from kafkabuf.errors import (
     OffsetOutOfRangeError,
     OutOfOrderSequenceNumberError,
 )
-from tests.broker.log.log_support import append, end, put, put_in_transaction, stored
+from tests.broker.log.support import append, end, put, put_in_transaction, stored
 from tests.broker.raw_client import NOW, RawClient, batch
 
 ALL = 2**63 - 1

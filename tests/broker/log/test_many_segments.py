@@ -17,7 +17,7 @@ from kafkabuf.broker.storage.batches import LOOKS
 from kafkabuf.broker.storage.files import FileSegments
 from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.protocol import messages as m
-from tests.broker.log.log_support import kill_all, on_disk, put
+from tests.broker.log.support import kill_all, on_disk, put
 from tests.broker.raw_client import NOW, RawClient, batch
 
 # Each batch has a segment of its own.

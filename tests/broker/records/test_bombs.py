@@ -24,7 +24,7 @@ from kafkabuf.broker.records.validator import RefusedRecordsError, check_records
 from kafkabuf.errors import CorruptMessageError, InvalidRecordError
 from kafkabuf.protocol.messages import LIST_OFFSETS
 from tests.broker.front.test_hostile import CODECS, forget_peak, resident, soon
-from tests.broker.log.log_support import append
+from tests.broker.log.support import append
 from tests.broker.raw_client import NOW, RawClient, batch, varint
 from tests.effort import effort
 

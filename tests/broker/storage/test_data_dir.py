@@ -35,7 +35,7 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.errors import InvalidTopicError, KafkaStorageError
 from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient, batch
-from tests.broker.transactions.transaction_support import World
+from tests.broker.transactions.support import World
 from tests.real.consumers import read_with_confluent
 
 UNSTABLE_OFFSET_COMMIT = 88

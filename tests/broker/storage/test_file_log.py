@@ -31,7 +31,7 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaError, KafkaStorageError, OutOfOrderSequenceNumberError
 from rigs.jars import java, resolve_kafka
 from rigs.real_kafka import RealKafka
-from tests.broker.log.log_support import append, contents, end, kill, on_disk, put, put_in_transaction, read_all, stored
+from tests.broker.log.support import append, contents, end, kill, on_disk, put, put_in_transaction, read_all, stored
 from tests.broker.raw_client import NOW, RawClient, batch, message
 from tests.effort import effort
 

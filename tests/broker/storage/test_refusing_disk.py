@@ -21,7 +21,7 @@ from kafkabuf.broker.transactions.coordinator import RETRY_SECONDS, State
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaStorageError
 from kafkabuf.protocol import messages
-from tests.broker.log.log_support import contents, end, on_disk, put_in_transaction
+from tests.broker.log.support import contents, end, on_disk, put_in_transaction
 from tests.broker.raw_client import NOW, RawClient, batch, error_codes
 from tests.broker.storage.test_data_dir import forget, running
 

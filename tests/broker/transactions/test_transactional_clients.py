@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from rigs.jars import java, resolve_kafka_tools
 from rigs.real_kafka import KAFKA_4, logging
-from tests.broker.transactions.transaction_script import heads
+from tests.broker.transactions.script import heads
 
 # kafka-python leaves sockets open when it gives a connection up.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

@@ -29,11 +29,11 @@ from kafkabuf.errors import OffsetMetadataTooLargeError
 from kafkabuf.protocol import messages
 from rigs.real_kafka import RealKafka, admin_client, create_topic
 from tests.broker.raw_client import RawClient, batch
-from tests.broker.transactions import transaction_steps
-from tests.broker.transactions.transaction_script import TRANSACTIONAL, Script
-from tests.broker.transactions.transaction_support import World
+from tests.broker.transactions import steps
+from tests.broker.transactions.script import TRANSACTIONAL, Script
+from tests.broker.transactions.support import World
 
-V1_PARTS = transaction_steps.PARTS[:4]
+V1_PARTS = steps.PARTS[:4]
 
 
 # ---- beside real Kafka
@@ -42,7 +42,7 @@ V1_PARTS = transaction_steps.PARTS[:4]
 def answers(bootstrap: str, parts: tuple[Any, ...]) -> dict[str, Any]:
     topic = f"script-{uuid.uuid4().hex[:8]}"
     # Kafka may lose a marker for a partition whose leader it does not know yet: wait for the leaders.
-    create_topic(admin_client(bootstrap), topic, transaction_steps.PARTITIONS)
+    create_topic(admin_client(bootstrap), topic, steps.PARTITIONS)
     with RawClient(bootstrap) as client:
         script = Script(client, topic, topic)
         script.wait_for_coordinators()
@@ -53,8 +53,8 @@ def answers(bootstrap: str, parts: tuple[Any, ...]) -> dict[str, Any]:
 
 def test_transactions_answer_as_kafka_4_does(kafka_4: RealKafka) -> None:
     with EmbeddedCluster() as cluster:
-        ours = answers(cluster.bootstrap_servers, transaction_steps.PARTS)
-    assert ours == answers(kafka_4.bootstrap_servers, transaction_steps.PARTS)
+        ours = answers(cluster.bootstrap_servers, steps.PARTS)
+    assert ours == answers(kafka_4.bootstrap_servers, steps.PARTS)
 
 
 def test_transactions_answer_as_kafka_3_9_does(kafka_3_9: RealKafka) -> None:

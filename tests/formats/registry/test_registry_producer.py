@@ -19,7 +19,7 @@ from kafkabuf.aio import AIOKafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import ConfigError, TimeoutError
 from kafkabuf.formats import Avro
-from tests.formats.avro.avro_support import written
+from tests.formats.avro.support import written
 from tests.formats.registry.registry_support import OTHER, RECORD, FakeRegistry, running
 
 SENTINEL = "s3ntin3l"

@@ -23,11 +23,11 @@ from kafkabuf.formats.registry import SchemaRegistry
 from kafkabuf.formats.registry.resolving import resolve_format
 from kafkabuf.formats.rows.format import Format
 from tests.effort import effort
-from tests.formats.avro import avro_support
-from tests.formats.avro.avro_support import Drawn
-from tests.formats.avro.test_avro_random import Same
-from tests.formats.json import json_support
-from tests.formats.protobuf import protobuf_support
+from tests.formats.avro import support as avro_support
+from tests.formats.avro.support import Drawn
+from tests.formats.avro.test_random import Same
+from tests.formats.json import support as json_support
+from tests.formats.protobuf import support as protobuf_support
 from tests.formats.registry.registry_support import FakeRegistry, running
 
 # confluent-kafka 2.6 knows neither these options nor the framing by a header.

@@ -23,7 +23,7 @@ from kafkabuf.formats.rows.format import ResolvedFormat
 from rigs.fake_client import Record
 from rigs.producer import TOPIC, Rig, assert_whole
 from tests.append.arrow_support import HEADERS, stored, turning
-from tests.formats.avro.avro_support import written
+from tests.formats.avro.support import written
 from tests.formats.registry.registry_support import OTHER, RECORD, WIDER, FakeRegistry, running
 
 OTHER_TOPIC = "payments"

@@ -16,7 +16,7 @@ from kafkabuf.formats import Protobuf
 from kafkabuf.formats.registry import SchemaRegistry, framing
 from rigs.producer import TOPIC, Rig, assert_whole
 from tests.append.arrow_support import stored
-from tests.formats.protobuf.protobuf_support import OPTIONAL, FieldProto, message_class, new_file, written
+from tests.formats.protobuf.support import OPTIONAL, FieldProto, message_class, new_file, written
 from tests.formats.registry.registry_support import FakeRegistry, running
 
 

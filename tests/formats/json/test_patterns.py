@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats import Json
 from tests.effort import effort
-from tests.formats.json.json_support import texts
+from tests.formats.json.support import texts
 
 # ---- patterns --------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats import Protobuf
-from tests.formats.protobuf.protobuf_support import (
+from tests.formats.protobuf.support import (
     EDITIONS,
     OPTIONAL,
     PROTO2,

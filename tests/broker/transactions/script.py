@@ -1,6 +1,6 @@
 """A script of raw requests about producers and transactions, for any broker: it notes the responses field by field.
 
-The steps are in transaction_steps.py. The script renames producer ids in the order in which they appear, so that a test
+The steps are in steps.py. The script renames producer ids in the order in which they appear, so that a test
 can compare the responses of two brokers. It repeats a request that meets a transaction whose markers are still being
 written.
 """

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafkabuf.formats import Protobuf
 from tests.effort import effort
-from tests.formats.protobuf.protobuf_support import has_map, reread, tables
+from tests.formats.protobuf.support import has_map, reread, tables
 
 
 @given(tables(), st.data())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kafkabuf.formats import Avro
 from tests.effort import effort
-from tests.formats.avro.avro_support import Drawn, Schema, decimals, read, tables, written
+from tests.formats.avro.support import Drawn, Schema, decimals, read, tables, written
 
 
 @given(tables())

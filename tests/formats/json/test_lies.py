@@ -11,7 +11,7 @@ from kafkabuf.errors import RecordTooLargeError, SerializationError
 from kafkabuf.formats import Json
 from rigs.arrow_abi import ArrowArray, ArrowSchema, Lying, child, ints
 from rigs.producer import TOPIC, Rig, assert_whole
-from tests.formats.avro.test_avro_lies import LIES, Schemed, batch
+from tests.formats.avro.test_lies import LIES, Schemed, batch
 
 
 @pytest.mark.parametrize("name", LIES)

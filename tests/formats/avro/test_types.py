@@ -17,7 +17,7 @@ from google.type.money_pb2 import Money
 from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats import Avro, Json, Protobuf
 from rigs.arrow_abi import ArrowArray, Lying, child
-from tests.formats.avro.avro_support import read, written
+from tests.formats.avro.support import read, written
 
 Schema = Any
 

@@ -23,7 +23,7 @@ import pytest
 
 from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats import Avro
-from tests.formats.avro.avro_support import Schema, read, written
+from tests.formats.avro.support import Schema, read, written
 
 
 def _logical(kind: str, logical: str, **attributes: Any) -> Schema:

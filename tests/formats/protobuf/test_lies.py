@@ -1,7 +1,7 @@
 """Arrow memory that contradicts itself is refused for Protobuf's steps too, before a row is read; rows are bounded.
 
-test_avro_lies.py has the lies that every format meets in the same way. These are about wrappers and oneofs, whose steps
-have no column of their own, and about the lengths that Protobuf writes afterwards.
+tests/formats/avro/test_lies.py has the lies that every format meets in the same way. These are about wrappers and
+oneofs, whose steps have no column of their own, and about the lengths that Protobuf writes afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafkabuf.errors import RecordTooLargeError, SerializationError
 from kafkabuf.formats import Protobuf
 from rigs.arrow_abi import ArrowArray, Lying, child, ints
 from rigs.producer import TOPIC, Rig, assert_whole
-from tests.formats.protobuf.protobuf_support import OPTIONAL, REPEATED, FieldProto, MessageProto, row_class
+from tests.formats.protobuf.support import OPTIONAL, REPEATED, FieldProto, MessageProto, row_class
 
 Lie = Callable[[ArrowArray], None]
 INT32 = {"type": FieldProto.TYPE_INT32}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats import Avro
 from tests.effort import effort
-from tests.formats.avro.avro_support import Drawn, decimals, leaves, read, tables, written
+from tests.formats.avro.support import Drawn, decimals, leaves, read, tables, written
 
 
 @given(tables(), st.data())

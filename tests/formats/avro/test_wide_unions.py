@@ -10,9 +10,9 @@ import pytest
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats import Avro
 from kafkabuf.formats.avro.schema import MAX_BRANCHES
-from tests.formats.avro.avro_java import Case, check
-from tests.formats.avro.avro_support import written
-from tests.formats.avro.test_avro_schema import enums
+from tests.formats.avro.java import Case, check
+from tests.formats.avro.support import written
+from tests.formats.avro.test_schema import enums
 
 _COUNTS = [64, 65, 66, 130, 1000, MAX_BRANCHES]
 

@@ -23,11 +23,11 @@ from kafkabuf.compat.aiokafka.errors import peer_error
 from kafkabuf.compat.aiokafka.settings import Tokens
 from kafkabuf.compat.shared.names import with_port
 from kafkabuf.protocol.messages import PRODUCE
-from tests.aio.aio_support import read_back, run
+from tests.aio.support import read_back, run
 from tests.compat import late_name
 from tests.network.tls.certificates import Authority
 
-pytest_plugins = ["tests.aio.aio_fixtures"]
+pytest_plugins = ["tests.aio.fixtures"]
 
 SECRET = "sentinel-password"
 MESSAGE_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED = 10, 29

@@ -18,7 +18,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.formats import Protobuf
 from kafkabuf.testing import MockProducer
-from tests.formats.protobuf.protobuf_support import OPTIONAL, PROTO2, REQUIRED, FieldProto, message_class, new_file
+from tests.formats.protobuf.support import OPTIONAL, PROTO2, REQUIRED, FieldProto, message_class, new_file
 
 MONEY = Protobuf(Money, prefix=b"\0\0\0\0\7\0")
 DOLLARS = Money(currency_code="USD", units=3)

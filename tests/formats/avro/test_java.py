@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from kafkabuf.formats import Avro
 from tests.effort import effort
-from tests.formats.avro.avro_java import Case, check, describe
-from tests.formats.avro.avro_support import Schema, decimals, leaves, logical_leaves, nested, tables
-from tests.formats.avro.test_avro_objects_random import schemas
-from tests.formats.avro.test_avro_types import DEFAULTS
+from tests.formats.avro.java import Case, check, describe
+from tests.formats.avro.support import Schema, decimals, leaves, logical_leaves, nested, tables
+from tests.formats.avro.test_objects_random import schemas
+from tests.formats.avro.test_types import DEFAULTS
 
 
 def drawn(examples: int, *strategies: st.SearchStrategy[Any]) -> list[Any]:

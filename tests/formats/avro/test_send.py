@@ -17,7 +17,7 @@ from kafkabuf.formats.rows.format import Format, ResolvedFormat
 from kafkabuf.partitioner import murmur2
 from rigs.producer import TOPIC, Rig, assert_whole
 from tests.append.arrow_support import stored, turning
-from tests.formats.avro.avro_support import written
+from tests.formats.avro.support import written
 
 PERSON = {
     "type": "record",

@@ -25,7 +25,7 @@ from kafkabuf.formats.protobuf.objects import compile_objects
 from kafkabuf.formats.protobuf.schema import Message, json_name, parse
 from kafkabuf.formats.registry import framing
 from tests.effort import effort
-from tests.formats.protobuf.protobuf_support import (
+from tests.formats.protobuf.support import (
     EDITIONS,
     IMPORTED,
     OPTIONAL,

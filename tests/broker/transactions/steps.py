@@ -1,4 +1,4 @@
-"""The steps of transaction_script.py, in parts. Each part has its own partitions."""
+"""The steps of script.py, in parts. Each part has its own partitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from kafkabuf.protocol import messages
-from tests.broker.transactions.transaction_script import Script
+from tests.broker.transactions.script import Script
 
 
 def idempotence(script: Script) -> None:

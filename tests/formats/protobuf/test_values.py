@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats import Protobuf
 from tests.effort import effort
-from tests.formats.protobuf.protobuf_support import (
+from tests.formats.protobuf.support import (
     OPTIONAL,
     PROTO2,
     REPEATED,

@@ -8,7 +8,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.clock import ManualClock
 from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient, batch
-from tests.broker.transactions.transaction_script import TRANSACTIONAL, heads
+from tests.broker.transactions.script import TRANSACTIONAL, heads
 
 Producer = tuple[int, int]
 

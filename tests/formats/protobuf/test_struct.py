@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from kafkabuf.errors import SerializationError
 from kafkabuf.formats import Protobuf
 from tests.effort import effort
-from tests.formats.protobuf.protobuf_support import OPTIONAL, REPEATED, FieldProto, message_class, new_file, row_class
-from tests.formats.protobuf.test_protobuf_values import Color, message_field, refused
+from tests.formats.protobuf.support import OPTIONAL, REPEATED, FieldProto, message_class, new_file, row_class
+from tests.formats.protobuf.test_values import Color, message_field, refused
 
 STRUCT, VALUE, LIST = map(Protobuf, (Struct, Value, ListValue))
 ROW = row_class(

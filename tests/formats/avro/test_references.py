@@ -14,8 +14,8 @@ from kafkabuf.formats import Avro
 from kafkabuf.formats.avro.references import merged
 from kafkabuf.formats.avro.schema import Array, Enum, Fixed, Map, Node, Primitive, Record, Union, parse
 from kafkabuf.formats.registry.avro_compatibility import reasons
-from tests.formats.avro.avro_java import Case, Schema, decode
-from tests.formats.avro.test_avro_java import drawn
+from tests.formats.avro.java import Case, Schema, decode
+from tests.formats.avro.test_java import drawn
 
 # Few names, so that texts often use each other's, and the same name in two namespaces.
 _NAMES = ["A", "B", "C"]

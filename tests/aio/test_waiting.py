@@ -29,9 +29,9 @@ from kafkabuf.errors import (
 )
 from kafkabuf.protocol.messages import METADATA, PRODUCE
 from rigs.producer import PATIENCE, assert_whole
-from tests.aio.aio_support import SLAB, SLABS, VALUE, Heartbeat, fill, held_up, read_back, run, small, until, waiting
+from tests.aio.support import SLAB, SLABS, VALUE, Heartbeat, fill, held_up, read_back, run, small, until, waiting
 
-pytest_plugins = ["tests.aio.aio_fixtures"]
+pytest_plugins = ["tests.aio.fixtures"]
 
 
 # ---- the loop is never blocked ---------------------------------------------------------------------------------------

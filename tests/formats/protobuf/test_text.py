@@ -14,7 +14,7 @@ from kafkabuf.errors import SerializationError
 from kafkabuf.formats import Protobuf
 from kafkabuf.formats.protobuf import text as protobuf_text
 from kafkabuf.formats.registry import SchemaRegistry
-from tests.formats.protobuf.protobuf_support import OPTIONAL, FieldProto, message_class, new_file
+from tests.formats.protobuf.support import OPTIONAL, FieldProto, message_class, new_file
 from tests.formats.registry.registry_support import FakeRegistry, running
 
 TEXT = """

@@ -16,7 +16,7 @@ from kafkabuf.errors import ConfigError, RecordTooLargeError, SerializationError
 from kafkabuf.formats import Json
 from rigs.producer import TOPIC, Rig, assert_whole
 from tests.append.arrow_support import stored
-from tests.formats.json.json_support import model, texts
+from tests.formats.json.support import model, texts
 
 UUID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 UUIDS = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([UUID.bytes], pa.binary(16)))

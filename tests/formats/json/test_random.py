@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kafkabuf.formats import Json
 from tests.effort import effort
-from tests.formats.json.json_support import java_real, leaves, model, orjson_real, rows_of, tables
+from tests.formats.json.support import java_real, leaves, model, orjson_real, rows_of, tables
 
 
 @given(tables(), st.data())
