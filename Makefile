@@ -116,7 +116,7 @@ test-spark-kill: java build  ## Kill Spark's processes at one step of each guara
 test-spark-versions: java build  ## Run Spark's tests under the oldest PySpark that we support and the newest (ARGS go to pytest)
 	@$(BIN)/python -m tests.spark.versions \
 		tests/spark/test_sink.py tests/spark/test_stream.py tests/spark/test_clusters.py \
-		tests/spark/test_formats.py tests/spark/test_formats_in_spark.py $(ARGS)
+		tests/spark/options/test_formats.py tests/spark/test_formats_in_spark.py $(ARGS)
 
 test-spark-wheels: java build  ## Run Spark jobs on executors that have nothing but the wheel (ARGS go to pytest)
 	@$(BIN)/python -m tools.wheel --here --once --smoke-only

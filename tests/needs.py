@@ -70,7 +70,7 @@ PROCESSES = Need(
     "subprocess.",
     "multiprocessing.",
     "tests.hostile.forked.",
-    "tests.hostile.fuzz_api.fuzz.",
+    "tests.hostile.fuzz_api.__main__.fuzz.",
     "tools.stress_ends.",
     fixtures=["pytester"],
     not_through=["tests.network.tls.certificates."],

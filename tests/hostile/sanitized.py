@@ -14,9 +14,9 @@ from tests.needs import ROOT, is_of_the_core, starts_a_jvm
 # Files and tests that cannot run under sanitizers, with the reason of each.
 REASONS = {
     "house/test_bootstrap.py": "is about the virtual environment: none of our code runs",
-    "house/test_bench.py": "measures, and would measure the sanitizers too",
-    "house/test_bench_kernels.py": "is for valgrind, which cannot run a sanitized process",
-    "house/test_gate.py": "is for valgrind, which cannot run a sanitized process",
+    "house/bench/test_claims.py": "measures, and would measure the sanitizers too",
+    "house/bench/test_kernels.py": "is for valgrind, which cannot run a sanitized process",
+    "house/bench/test_gate.py": "is for valgrind, which cannot run a sanitized process",
     "cli/test_cli_memory.py": "bounds memory, of which sanitizers take more",
     "broker/records/test_bombs.py::test_well_formed_bomb_is_refused_in_little_memory_and_time": "bounds both",
     "house/test_layering.py": "reads sources: none of our code runs",
@@ -24,9 +24,9 @@ REASONS = {
     "broker/front/test_hostile.py::test_compression_bomb_is_refused": "bounds memory, of which sanitizers take more",
     "sending/test_lifetime.py::test_collecting_a_producer_does_not_wait_for_its_broker": "times a collection",
     "memory/test_pool.py::test_memory_that_is_not_needed_is_never_touched": "the sanitizers touch one more page",
-    "hostile/test_fuzz_requests.py": "bounds memory and time; `make sanitize` runs its fuzzer beside the tests",
-    "hostile/test_fuzz_faults.py": "is about the fuzzer, which `make sanitize` runs beside the tests",
-    "hostile/test_fuzz_api.py": "is about the fuzzer, which `make sanitize` runs beside the tests",
+    "hostile/fuzz_requests/test_fuzz_requests.py": "bounds memory and time; `make sanitize` runs the fuzzer beside it",
+    "hostile/fuzz_requests/test_faults.py": "is about the fuzzer, which `make sanitize` runs beside the tests",
+    "hostile/fuzz_api/test_fuzz_api.py": "is about the fuzzer, which `make sanitize` runs beside the tests",
 }
 
 

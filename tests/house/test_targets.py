@@ -14,8 +14,8 @@ PAGES = ("README.md", "CONTRIBUTING.md")
 # or another target that does the same work.
 SHORT_FORMS = {
     "bench-accept": "bench-gate",
-    "bench-arrow": "tests/house/test_bench.py",
-    "bench-send": "tests/house/test_bench.py",
+    "bench-arrow": "tests/house/bench/test_claims.py",
+    "bench-send": "tests/house/bench/test_claims.py",
     "docs": "docs-check",
     "format": "lint",
     "lock": "tests/house/test_setup.py",

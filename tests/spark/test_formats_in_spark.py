@@ -15,7 +15,7 @@ from kafkabuf.partitioner import partition_for_key
 from kafkabuf.spark import align, last_report, schema_for, verify
 from tests.formats.registry.registry_support import FakeRegistry, running
 from tests.spark.job import PARTITIONS, Job
-from tests.spark.test_formats import decoded, records
+from tests.spark.options.test_formats import decoded, records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

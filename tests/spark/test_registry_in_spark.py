@@ -17,7 +17,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from rigs.real_registry import RealRegistry
 from tests.spark.job import PARTITIONS, Job
-from tests.spark.test_formats import records
+from tests.spark.options.test_formats import records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
