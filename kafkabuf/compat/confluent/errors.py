@@ -14,73 +14,21 @@ from typing import Any, NamedTuple
 from kafkabuf import errors
 from kafkabuf.compat.confluent.settings import in_librdkafkas_names
 from kafkabuf.compat.shared.errors import peer_module
+from kafkabuf.protocol.error_codes import ErrorCode
 
-# librdkafka's codes of errors that do not come from a broker.
-LOCAL = {
-    "_BAD_MSG": -199,
-    "_BAD_COMPRESSION": -198,
-    "_DESTROY": -197,
-    "_FAIL": -196,
-    "_TRANSPORT": -195,
-    "_CRIT_SYS_RESOURCE": -194,
-    "_RESOLVE": -193,
-    "_MSG_TIMED_OUT": -192,
-    "_PARTITION_EOF": -191,
-    "_UNKNOWN_PARTITION": -190,
-    "_FS": -189,
-    "_UNKNOWN_TOPIC": -188,
-    "_ALL_BROKERS_DOWN": -187,
-    "_INVALID_ARG": -186,
-    "_TIMED_OUT": -185,
-    "_QUEUE_FULL": -184,
-    "_ISR_INSUFF": -183,
-    "_NODE_UPDATE": -182,
-    "_SSL": -181,
-    "_WAIT_COORD": -180,
-    "_UNKNOWN_GROUP": -179,
-    "_IN_PROGRESS": -178,
-    "_PREV_IN_PROGRESS": -177,
-    "_EXISTING_SUBSCRIPTION": -176,
-    "_ASSIGN_PARTITIONS": -175,
-    "_REVOKE_PARTITIONS": -174,
-    "_CONFLICT": -173,
-    "_STATE": -172,
-    "_UNKNOWN_PROTOCOL": -171,
-    "_NOT_IMPLEMENTED": -170,
-    "_AUTHENTICATION": -169,
-    "_NO_OFFSET": -168,
-    "_OUTDATED": -167,
-    "_TIMED_OUT_QUEUE": -166,
-    "_UNSUPPORTED_FEATURE": -165,
-    "_WAIT_CACHE": -164,
-    "_INTR": -163,
-    "_KEY_SERIALIZATION": -162,
-    "_VALUE_SERIALIZATION": -161,
-    "_KEY_DESERIALIZATION": -160,
-    "_VALUE_DESERIALIZATION": -159,
-    "_PARTIAL": -158,
-    "_READ_ONLY": -157,
-    "_NOENT": -156,
-    "_UNDERFLOW": -155,
-    "_INVALID_TYPE": -154,
-    "_RETRY": -153,
-    "_PURGE_QUEUE": -152,
-    "_PURGE_INFLIGHT": -151,
-    "_FATAL": -150,
-    "_INCONSISTENT": -149,
-    "_GAPLESS_GUARANTEE": -148,
-    "_MAX_POLL_EXCEEDED": -147,
-    "_UNKNOWN_BROKER": -146,
-    "_NOT_CONFIGURED": -145,
-    "_FENCED": -144,
-    "_APPLICATION": -143,
-    "_ASSIGNMENT_LOST": -142,
-    "_NOOP": -141,
-    "_AUTO_OFFSET_RESET": -140,
-    "_LOG_TRUNCATION": -139,
-    "_INVALID_DIFFERENT_RECORD": -138,
-    "_DESTROY_BROKER": -137,
-}
+# librdkafka's codes of errors that do not come from a broker: -199 and up.
+_LOCAL_NAMES = """
+    _BAD_MSG _BAD_COMPRESSION _DESTROY _FAIL _TRANSPORT _CRIT_SYS_RESOURCE _RESOLVE _MSG_TIMED_OUT _PARTITION_EOF
+    _UNKNOWN_PARTITION _FS _UNKNOWN_TOPIC _ALL_BROKERS_DOWN _INVALID_ARG _TIMED_OUT _QUEUE_FULL _ISR_INSUFF
+    _NODE_UPDATE _SSL _WAIT_COORD _UNKNOWN_GROUP _IN_PROGRESS _PREV_IN_PROGRESS _EXISTING_SUBSCRIPTION
+    _ASSIGN_PARTITIONS _REVOKE_PARTITIONS _CONFLICT _STATE _UNKNOWN_PROTOCOL _NOT_IMPLEMENTED _AUTHENTICATION
+    _NO_OFFSET _OUTDATED _TIMED_OUT_QUEUE _UNSUPPORTED_FEATURE _WAIT_CACHE _INTR _KEY_SERIALIZATION
+    _VALUE_SERIALIZATION _KEY_DESERIALIZATION _VALUE_DESERIALIZATION _PARTIAL _READ_ONLY _NOENT _UNDERFLOW
+    _INVALID_TYPE _RETRY _PURGE_QUEUE _PURGE_INFLIGHT _FATAL _INCONSISTENT _GAPLESS_GUARANTEE _MAX_POLL_EXCEEDED
+    _UNKNOWN_BROKER _NOT_CONFIGURED _FENCED _APPLICATION _ASSIGNMENT_LOST _NOOP _AUTO_OFFSET_RESET _LOG_TRUNCATION
+    _INVALID_DIFFERENT_RECORD _DESTROY_BROKER
+"""
+LOCAL = {name: code for code, name in enumerate(_LOCAL_NAMES.split(), -199)}
 
 
 class AllBrokersDownError(errors.NetworkError):
@@ -167,84 +115,25 @@ class OwnKafkaException(Exception):
     """confluent-kafka's KafkaException, where confluent-kafka is not installed: `args[0]` is the KafkaError."""
 
 
-# The names of brokers' codes that kafkabuf has no class for, or a class of another name.
-_BROKERS_NAMES = {
+# Brokers' codes whose names in librdkafka are not Kafka's, and codes that librdkafka does not know.
+_OTHER_NAMES = {
     -1: "UNKNOWN",
+    0: "NO_ERROR",
     2: "INVALID_MSG",
     3: "UNKNOWN_TOPIC_OR_PART",
     4: "INVALID_MSG_SIZE",
     6: "NOT_LEADER_FOR_PARTITION",
-    7: "REQUEST_TIMED_OUT",
     10: "MSG_SIZE_TOO_LARGE",
     11: "STALE_CTRL_EPOCH",
-    13: "NETWORK_EXCEPTION",
     17: "TOPIC_EXCEPTION",
-    28: "INVALID_COMMIT_OFFSET_SIZE",
-    29: "TOPIC_AUTHORIZATION_FAILED",
-    30: "GROUP_AUTHORIZATION_FAILED",
-    31: "CLUSTER_AUTHORIZATION_FAILED",
-    36: "TOPIC_ALREADY_EXISTS",
-    53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-    56: "KAFKA_STORAGE_ERROR",
-    57: "LOG_DIR_NOT_FOUND",
-    58: "SASL_AUTHENTICATION_FAILED",
-    60: "REASSIGNMENT_IN_PROGRESS",
-    61: "DELEGATION_TOKEN_AUTH_DISABLED",
-    62: "DELEGATION_TOKEN_NOT_FOUND",
-    63: "DELEGATION_TOKEN_OWNER_MISMATCH",
-    64: "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
-    65: "DELEGATION_TOKEN_AUTHORIZATION_FAILED",
-    66: "DELEGATION_TOKEN_EXPIRED",
-    67: "INVALID_PRINCIPAL_TYPE",
-    70: "FETCH_SESSION_ID_NOT_FOUND",
-    71: "INVALID_FETCH_SESSION_EPOCH",
-    72: "LISTENER_NOT_FOUND",
-    73: "TOPIC_DELETION_DISABLED",
-    77: "STALE_BROKER_EPOCH",
-    78: "OFFSET_NOT_AVAILABLE",
-    85: "NO_REASSIGNMENT_IN_PROGRESS",
-    91: "RESOURCE_NOT_FOUND",
-    92: "DUPLICATE_RESOURCE",
-    93: "UNACCEPTABLE_CREDENTIAL",
-    94: "INCONSISTENT_VOTER_SET",
-    95: "INVALID_UPDATE_VERSION",
-    96: "FEATURE_UPDATE_FAILED",
-    97: "PRINCIPAL_DESERIALIZATION_FAILURE",
-    103: "INCONSISTENT_TOPIC_ID",
-    114: "MISMATCHED_ENDPOINT_TYPE",
-    115: "UNSUPPORTED_ENDPOINT_TYPE",
-    116: "UNKNOWN_CONTROLLER_ID",
-    117: "UNKNOWN_SUBSCRIPTION_ID",
-    118: "TELEMETRY_TOO_LARGE",
-    119: "INVALID_REGISTRATION",
-    121: "INVALID_RECORD_STATE",
-    122: "SHARE_SESSION_NOT_FOUND",
-    123: "INVALID_SHARE_SESSION_EPOCH",
-    124: "FENCED_STATE_EPOCH",
-    125: "INVALID_VOTER_KEY",
-    126: "DUPLICATE_VOTER",
-    127: "VOTER_NOT_FOUND",
-    130: "STREAMS_INVALID_TOPOLOGY",
-    131: "STREAMS_INVALID_TOPOLOGY_EPOCH",
-    132: "STREAMS_TOPOLOGY_FENCED",
-    133: "SHARE_SESSION_LIMIT_REACHED",
 }
+_NOT_THERE = {98, 99, 101, 102, 104, 106, 107, 108, 109}
 
 
 @cache
 def _names() -> dict[int, str]:
-    return _constants() | {code: name for name, code in LOCAL.items()}
-
-
-def _constants() -> dict[int, str]:
-    """The names of brokers' codes: those of kafkabuf's classes in capitals, except for the names above."""
-    names = {0: "NO_ERROR"}
-    for code in range(1, 130):
-        error = errors.error_for_code(code)
-        if type(error) is not errors.UnknownServerError:
-            words = type(error).__name__.removesuffix("Error")
-            names[code] = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in words).lstrip("_")
-    return names | _BROKERS_NAMES
+    brokers = {int(code): code.name.upper() for code in ErrorCode if code not in _NOT_THERE}
+    return brokers | _OTHER_NAMES | {code: name for name, code in LOCAL.items()}
 
 
 for _code, _name in _names().items():
