@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ConfigError, InvalidConfigError
 from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient, batch
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -46,13 +46,6 @@ def partition_metadata(cluster: EmbeddedCluster, node_id: int) -> tuple[int, lis
 def pass_time(cluster: EmbeddedCluster, clock: ManualClock, seconds: float) -> None:
     clock.advance(seconds)
     cluster.tick()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_metadata_shows_dead_copies_as_offline(cluster: EmbeddedCluster) -> None:

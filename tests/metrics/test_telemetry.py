@@ -20,6 +20,7 @@ from kafkabuf.metrics.telemetry import Telemetry
 from kafkabuf.protocol import messages
 from tests.metrics.otlp_reader import read
 from tests.network.support import ALL_VERSIONS, PATIENCE, FakeBroker, Received, Rig, brokers, cluster_of, rig
+from tests.waiting import wait_until
 
 GET, PUSH = messages.GET_TELEMETRY_SUBSCRIPTIONS, messages.PUSH_TELEMETRY
 VERSIONS = {**ALL_VERSIONS, GET: (0, 0), PUSH: (0, 0)}
@@ -328,19 +329,12 @@ def open_producer(broker: Subscribed, **settings: Any) -> KafkaProducer:
     return producer
 
 
-def until(condition: Any) -> None:
-    limit = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.005)
-
-
 def test_close_pushes_a_last_time() -> None:
     broker = Subscribed()
     with contextlib.closing(broker):
         producer = open_producer(broker, transactional_id=None)
-        until(lambda: broker.asked == 1)
-        until(lambda: producer._sender._client.telemetry._subscription is not None)  # type: ignore[union-attr]
+        wait_until(lambda: broker.asked == 1)
+        wait_until(lambda: producer._sender._client.telemetry._subscription is not None)  # type: ignore[union-attr]
         producer.close()
         (push,) = broker.pushes
         assert push.terminating
@@ -354,7 +348,7 @@ def test_broker_that_does_not_take_the_last_push_delays_close_by_a_second_at_mos
     for timeout, longest in ((None, PATIENCE), (0.05, 0.9), (0, 0.9)):
         with contextlib.closing(open_producer(broker)) as producer:
             asked = broker.asked
-            until(lambda producer=producer: producer._sender._client.telemetry._subscription is not None)
+            wait_until(lambda p=producer: p._sender._client.telemetry._subscription)  # type: ignore[misc]
             start = time.monotonic()
             producer.close(timeout)
             assert time.monotonic() - start < longest
@@ -389,8 +383,8 @@ def test_client_instance_id_tells_why_there_is_none() -> None:
             producer.client_instance_id(PATIENCE)
         broker.answers = {"error_code": 89}
         with contextlib.closing(open_producer(broker)) as producer:
-            until(lambda: broker.asked == 2)
-            until(lambda: producer._telemetry._due > 1)  # type: ignore[union-attr]
+            wait_until(lambda: broker.asked == 2)
+            wait_until(lambda: producer._telemetry._due > 1)  # type: ignore[union-attr]
             with pytest.raises(TimeoutError, match="ThrottlingQuotaExceeded"):
                 producer.client_instance_id(0.01)
 
@@ -402,7 +396,7 @@ def test_close_ends_the_wait_for_the_client_instance_id(timeout: float | None) -
     with contextlib.closing(broker), ThreadPoolExecutor(1) as pool:
         producer = open_producer(broker)
         waiting = pool.submit(producer.client_instance_id, float("inf"))
-        until(lambda: broker.asked == 1)
+        wait_until(lambda: broker.asked == 1)
         producer.close(timeout)
         assert isinstance(waiting.exception(PATIENCE), ClosedError)
 

@@ -13,7 +13,6 @@ import pickle
 import re
 import shlex
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +44,7 @@ from kafkabuf.spark.writer import BatchWriter, StreamWriter
 from kafkabuf.transactions.groups import OffsetAndMetadata
 from rigs.jars import java, resolve_kafka, resolve_kafka_tools
 from rigs.real_kafka import KAFKA_4, TEST_JVM, TOOL_JVM, RealKafka, free_ports, logging
+from tests.waiting import wait_until
 
 PAGE = Path(__file__).parents[2] / "docs/spark.md"
 TOPIC, DEAD, SINK = "orders", "orders-dead", "orders-sink"
@@ -200,10 +200,7 @@ def allow_only(kafka: Guarded, lines: Iterable[str]) -> None:
 
 def await_acls(admin: AdminClient, wanted: set[AclBinding]) -> None:
     """The broker learns of the controller's decision a moment later."""
-    deadline = time.monotonic() + 30
-    while set(admin.describe_acls(ANY).result(30)) != wanted:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: set(admin.describe_acls(ANY).result(30)) == wanted)
 
 
 # ---- what users do ---------------------------------------------------------------------------------------------------

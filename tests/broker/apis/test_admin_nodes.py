@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient, batch
 from tests.conformance.groups import joining
+from tests.waiting import wait_until
 
 PREFERRED, UNCLEAN = 0, 1
 ELECTION_NOT_NEEDED, PREFERRED_NOT_AVAILABLE, NONE_ELIGIBLE = 84, 80, 83
@@ -45,13 +45,6 @@ def elect(cluster: EmbeddedCluster, kind: int, *partitions: int) -> dict[int, in
     assert answer.error_code == 0
     results = [one for topic in answer.replica_election_results for one in topic.partition_result]
     return {one.partition_id: int(one.error_code) for one in results}
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_preferred_leader_is_elected_on_request(cluster: EmbeddedCluster) -> None:

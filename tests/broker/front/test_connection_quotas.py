@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +11,7 @@ from kafkabuf.broker.configs.nodes import ALL_NODES
 from kafkabuf.protocol.messages import API_VERSIONS
 from tests.broker.configs.test_configs import BROKER, change, describe
 from tests.broker.raw_client import RawClient
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -37,13 +37,6 @@ def served(cluster: EmbeddedCluster, source: str = "127.0.0.1") -> RawClient | N
         pass  # the node closes the socket with the request unread
     client.socket.close()
     return None
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def set_all(client: RawClient, **values: str | None) -> None:

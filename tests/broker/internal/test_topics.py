@@ -19,9 +19,9 @@ from kafkabuf.broker.internal.formats import group_key, uvarint
 from kafkabuf.errors import InvalidTopicError
 from kafkabuf.protocol import messages
 from tests.broker.apis.test_console_tools import CONSUMER, tool
-from tests.broker.log.test_compaction import wait_until
 from tests.broker.raw_client import RawClient, batch
 from tests.real.consumers import Partition, read_with_kafka_python
+from tests.waiting import wait_until
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from kafkabuf.errors import ConfigError, PolicyViolationError
 from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient, batch
 from tests.real.consumers import read_with_kafka_python
+from tests.waiting import wait_until
 
 COMPACT = {"cleanup.policy": "compact"}
 
@@ -53,13 +54,6 @@ class World:
         return {
             (records[offset].key or b"").decode(): (records[offset].value or b"").decode() for offset in sorted(records)
         }
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @pytest.fixture

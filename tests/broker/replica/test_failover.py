@@ -18,6 +18,7 @@ from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.record_metadata import RecordMetadata
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -166,13 +167,6 @@ def trouble(cluster: EmbeddedCluster) -> None:
         time.sleep(0.35)  # longer than the node's session
         mend(node)
         wait_until(lambda: all(len(cluster.in_sync(TOPIC, index)) == 3 for index in range(PARTITIONS)))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def stored(cluster: EmbeddedCluster) -> list[Stored]:

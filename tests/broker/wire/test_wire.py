@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from kafkabuf.errors import InvalidRequestError
 from kafkabuf.protocol import messages
 from kafkabuf.protocol.messages import RequestHeader
 from tests.broker.raw_client import NOW, RawClient, batch, message
+from tests.waiting import wait_until
 
 TOPIC_ID = UUID(int=77)
 
@@ -346,13 +347,6 @@ def test_parked_request_ends_with_its_connection(cluster: EmbeddedCluster) -> No
         client.send(1, 12, max_wait=600_000, min_bytes=1, max_bytes=1, topics=topics)
         wait_until(lambda: parked() == 1)
     wait_until(lambda: parked() == 0)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def list_offset(client: RawClient, timestamp: int, version: int = 8, partition: int = 0) -> Any:

@@ -29,6 +29,7 @@ from tests.network.hostile_responses import CHUNKED, MB, OK, compressed_response
 from tests.network.security_support import server_context
 from tests.network.support import PATIENCE, config_for
 from tests.network.tls.certificates import Authority
+from tests.waiting import wait_until
 
 SECRET = "sentinel-of-the-client"
 THREADS = ("kafkabuf-schema-registry", "kafkabuf-token-endpoint")
@@ -123,10 +124,7 @@ def refusal(user: User, url: str, ca: Path, seconds: float = PATIENCE) -> KafkaE
 
 def _wait_for_threads() -> None:
     """Wait for the ends of all requests, though the server goes on for ever."""
-    deadline = time.monotonic() + PATIENCE
-    while any(thread.name in THREADS for thread in threading.enumerate()):
-        assert time.monotonic() < deadline, "the thread of a request goes on"
-        time.sleep(0.01)
+    wait_until(lambda: not any(thread.name in THREADS for thread in threading.enumerate()))
 
 
 # ---- too many bytes --------------------------------------------------------------------------------------------------
