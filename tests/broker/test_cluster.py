@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -352,21 +352,6 @@ def test_error_for_a_topic_hits_only_that_topic(cluster: EmbeddedCluster) -> Non
         wanted = [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]} for name in "tu"]
         codes = [one.partitions[0].error_code for one in client.ask(2, 5, topics=wanted).topics]
         assert codes == [0, 3]
-
-
-def test_injected_error_reaches_apis_without_topics(cluster: EmbeddedCluster) -> None:
-    apis: dict[int, Callable[[RawClient], int]] = {
-        messages.INIT_PRODUCER_ID: lambda c: c.ask(22, 4).error_code,
-        messages.HEARTBEAT: lambda c: c.ask(12, 4).error_code,
-        messages.API_VERSIONS: lambda c: c.ask(18, 3).error_code,
-        messages.FIND_COORDINATOR: lambda c: c.ask(10, 4, coordinator_keys=["g"]).coordinators[0].error_code,
-        messages.OFFSET_FETCH: lambda c: c.ask(9, 8, groups=[{"group_id": "g", "topics": []}]).groups[0].error_code,
-    }
-    with connect(cluster, 1) as client:
-        for key, code in apis.items():
-            cluster.fail_next(key, 15)
-            assert code(client) == 15
-            assert code(client) != 15
 
 
 def test_request_with_a_dropped_response_is_carried_out(

@@ -155,67 +155,6 @@ def test_configs_are_those_that_were_set(cluster: EmbeddedCluster, admin: AdminC
         assert answer.results[0].error_code == 42
 
 
-@pytest.mark.parametrize(
-    ("api_key", "version", "values"),
-    [
-        (messages.DELETE_TOPICS, 6, {"topics": [{"name": "t", "topic_id": None}], "timeout": 1}),
-        (
-            messages.DELETE_RECORDS,
-            2,
-            {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 0}]}], "timeout": 1},
-        ),
-        (
-            messages.CREATE_PARTITIONS,
-            3,
-            {"topics": [{"name": "t", "count": 9, "assignments": None}], "timeout": 1, "validate_only": False},
-        ),
-        (messages.DESCRIBE_CLUSTER, 1, {}),
-        (
-            messages.DESCRIBE_CONFIGS,
-            4,
-            {"resources": [{"resource_type": 2, "resource_name": "t", "configuration_keys": None}]},
-        ),
-        (messages.ALTER_CONFIGS, 2, {"resources": [{"resource_type": 2, "resource_name": "t", "configs": []}]}),
-        (
-            messages.INCREMENTAL_ALTER_CONFIGS,
-            1,
-            {"resources": [{"resource_type": 2, "resource_name": "t", "configs": []}]},
-        ),
-        (messages.DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "t"}]}),
-        (messages.DESCRIBE_LOG_DIRS, 1, {"topics": None}),
-        (messages.DESCRIBE_LOG_DIRS, 4, {"topics": None}),
-        (messages.ELECT_LEADERS, 2, {"topic_partitions": None}),
-        (messages.LIST_PARTITION_REASSIGNMENTS, 0, {"topics": None}),
-        (
-            messages.OFFSET_FOR_LEADER_EPOCH,
-            4,
-            {
-                "topics": [
-                    {"topic": "t", "partitions": [{"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}]}
-                ]
-            },
-        ),
-        (messages.LIST_GROUPS, 5, {}),
-        (messages.DESCRIBE_GROUPS, 6, {"groups": ["g"]}),
-        (messages.DELETE_GROUPS, 2, {"groups_names": ["g"]}),
-        (messages.OFFSET_DELETE, 0, {"group_id": "g", "topics": []}),
-        (
-            messages.JOIN_GROUP,
-            9,
-            {"group_id": "g", "session_timeout": 9000, "member_id": "", "protocol_type": "c", "protocols": []},
-        ),
-        (messages.LEAVE_GROUP, 5, {"group_id": "g", "members": []}),
-    ],
-)
-def test_injected_error_reaches_the_api(
-    cluster: EmbeddedCluster, api_key: int, version: int, values: dict[str, Any]
-) -> None:
-    cluster.fail_next(api_key, 29)
-    with leader_of(cluster, "t") as client:
-        assert "topic_authorization_failed: 29" in str(client.ask(api_key, version, **values))
-    assert cluster.topics() == {"t": 2}
-
-
 # ---- beside real Kafka
 
 

@@ -14,6 +14,7 @@ from kafkabuf.errors import ConfigError
 from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient, batch
 from tests.broker.transactions.support import World
+from tests.hostile.fuzz_requests.target import api_of, corpus
 
 
 @pytest.fixture
@@ -57,34 +58,18 @@ def transactional_values(api_key: int, producer: tuple[int, int]) -> dict[str, A
     }
 
 
-@pytest.mark.parametrize(
-    ("api_key", "version"),
-    [
-        (messages.INIT_PRODUCER_ID, 5),
-        (messages.ADD_PARTITIONS_TO_TXN, 3),
-        (messages.ADD_OFFSETS_TO_TXN, 4),
-        (messages.END_TXN, 5),
-        (messages.TXN_OFFSET_COMMIT, 5),
-        (messages.DESCRIBE_TRANSACTIONS, 0),
-        (messages.LIST_TRANSACTIONS, 0),
-        (messages.DESCRIBE_PRODUCERS, 0),
-        (messages.WRITE_TXN_MARKERS, 1),
-    ],
-)
-def test_injected_error_reaches_the_api(world: World, api_key: int, version: int) -> None:
-    values = transactional_values(api_key, (1, 0))
-    if api_key == messages.DESCRIBE_PRODUCERS:
-        values = {"topics": [{"name": "t", "partition_indexes": [0]}]}
-    elif api_key == messages.WRITE_TXN_MARKERS:
-        topics = [{"name": "t", "partition_indexes": [0]}]
-        marker = {"producer_id": 1, "producer_epoch": 0, "coordinator_epoch": 0, "transaction_result": True}
-        values = {"markers": [{**marker, "topics": topics}]}
-    elif api_key == messages.DESCRIBE_TRANSACTIONS:
-        values = {"transactional_ids": ["tx"]}
-    elif api_key == messages.INIT_PRODUCER_ID:
-        values["transaction_timeout"] = 1000
-    world.cluster.fail_next(api_key, 29)
-    assert "error_code=<ErrorCode.topic_authorization_failed: 29>" in str(world.client.ask(api_key, version, **values))
+def test_injected_error_reaches_every_api_once() -> None:
+    frames = {api_of(frame)[0]: frame for frame in sorted(corpus(), key=api_of)}  # in the highest version
+    with EmbeddedCluster() as cluster, RawClient(cluster.bootstrap_servers) as client:
+        cluster.create_topic("f-t")  # the corpus names it
+        for (api_key, version), frame in ((api_of(frame), frame) for frame in frames.values()):
+            cluster.fail_next(api_key, 29)
+            for injected in (True, False):
+                client.send_frame(frame)
+                response = client.receive_frame()
+                assert response is not None, api_key
+                _, entity = messages.decode_response(api_key, version, response)
+                assert ("topic_authorization_failed: 29" in str(entity)) == injected, entity
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(messages.ADD_PARTITIONS_TO_TXN, 3), (messages.TXN_OFFSET_COMMIT, 5)])
