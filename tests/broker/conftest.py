@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kafkabuf.broker import EmbeddedCluster
 from tests.broker.log import support as log_support
+from tests.broker.raw_client import RawClient
 
 
 @pytest.fixture(autouse=True)
@@ -29,3 +31,10 @@ def _open_files() -> set[str]:
             with suppress(OSError):
                 found.add(os.readlink(folder / number).removesuffix(" (deleted)"))
     return {name for name in found if name.endswith((".log", "cluster.journal"))}
+
+
+@pytest.fixture
+def client(cluster: EmbeddedCluster) -> Iterator[RawClient]:
+    """A client of the cluster that the test's module makes."""
+    with RawClient(cluster.bootstrap_servers) as connected:
+        yield connected

@@ -33,12 +33,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.fixture
-def client(cluster: EmbeddedCluster) -> Iterator[RawClient]:
-    with RawClient(cluster.bootstrap_servers) as client:
-        yield client
-
-
 def first(cluster: EmbeddedCluster) -> str:
     return cluster.bootstrap_servers.split(",")[0]
 

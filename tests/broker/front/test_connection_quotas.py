@@ -20,12 +20,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.fixture
-def client(cluster: EmbeddedCluster) -> Iterator[RawClient]:
-    with RawClient(cluster.bootstrap_servers) as client:
-        yield client
-
-
 def served(cluster: EmbeddedCluster, source: str = "127.0.0.1") -> RawClient | None:
     """A client that the node serves, or None if the node closes its connection."""
     client = RawClient(cluster.bootstrap_servers, source=source)

@@ -36,12 +36,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield one
 
 
-@pytest.fixture
-def client(cluster: EmbeddedCluster) -> Iterator[RawClient]:
-    with RawClient(cluster.bootstrap_servers) as one:
-        yield one
-
-
 def hostile_frames() -> list[tuple[str, bytes, str]]:
     def frame(data: bytes) -> bytes:
         return struct.pack(">i", len(data)) + data

@@ -124,12 +124,6 @@ def cluster(clock: ManualClock) -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.fixture
-def client(cluster: EmbeddedCluster) -> Iterator[RawClient]:
-    with RawClient(cluster.bootstrap_servers) as client:
-        yield client
-
-
 def stored(client: RawClient, topic: str = "t") -> bytes:
     return bytes(client.fetch(topic, 0).records)
 

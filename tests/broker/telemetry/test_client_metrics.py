@@ -41,12 +41,6 @@ def cluster(clock: ManualClock) -> Iterator[EmbeddedCluster]:
         yield started
 
 
-@pytest.fixture
-def client(cluster: EmbeddedCluster) -> Iterator[RawClient]:
-    with RawClient(cluster.bootstrap_servers) as connected:
-        yield connected
-
-
 def subscribe(client: RawClient, name: str, **configs: str | None) -> None:
     """`interval_ms` stands for interval.ms; None deletes."""
     changes = [

@@ -31,12 +31,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield one
 
 
-@pytest.fixture
-def client(cluster: EmbeddedCluster) -> Iterator[RawClient]:
-    with RawClient(cluster.bootstrap_servers) as one:
-        yield one
-
-
 # ---- the hand-written codecs against kio's
 
 
