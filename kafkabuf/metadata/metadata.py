@@ -196,9 +196,6 @@ class Metadata:
 
     # ---- for the Sender --------------------------------------------------------------------------------------------
 
-    def update_due(self, now: float) -> bool:
-        return self.time_to_update(now) <= 0
-
     def time_to_update(self, now: float) -> float:
         """Seconds until the next Metadata request is due; infinite while a request is in flight."""
         with self._lock:

@@ -60,7 +60,7 @@ class Rig:
 
     @property
     def due(self) -> bool:
-        return self.metadata.update_due(self.clock.monotonic())
+        return self.metadata.time_to_update(self.clock.monotonic()) <= 0
 
     def topic(self, name: str = "t") -> TopicInfo:
         return self.metadata.snapshot.topics[name]
@@ -468,7 +468,7 @@ def test_topic_missing_in_a_response_is_requested_again(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("another", [1]))
     rig.clock.advance(1)
-    assert rig.metadata.update_due(rig.clock.monotonic())
+    assert rig.metadata.time_to_update(rig.clock.monotonic()) <= 0
 
 
 def test_leader_that_is_no_known_broker_is_asked_for_with_a_back_off(rig: Rig) -> None:

@@ -20,60 +20,35 @@ BATCH_SIZE = 128 * 1024
 # A name that no server resolves (RFC 2606): librdkafka's producer may be opened without bootstrap.servers.
 NO_SERVERS = "bootstrap-servers-not-set.invalid:9092"
 
+# librdkafka's names that are kafkabuf's too, with the same meaning of the values.
+_OF_BOTH = (
+    "client.id acks retries retry.backoff.ms retry.backoff.max.ms max.in.flight.requests.per.connection "
+    "compression.type batch.size transactional.id transaction.timeout.ms reconnect.backoff.ms "
+    "reconnect.backoff.max.ms socket.connection.setup.timeout.ms client.dns.lookup metadata.recovery.strategy "
+    "metadata.recovery.rebootstrap.trigger.ms security.protocol ssl.key.password ssl.keystore.location "
+    "ssl.keystore.password sasl.mechanism sasl.kerberos.keytab sasl.kerberos.min.time.before.relogin "
+    "sasl.kerberos.principal sasl.kerberos.service.name sasl.username sasl.password "
+    "sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.client.credentials.client.id "
+    "sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.scope sasl.oauthbearer.assertion.algorithm "
+    "sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file "
+    "sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.claim.aud "
+    "sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss "
+    "sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub"
+).split()
 # By librdkafka's names: kafkabuf's. Values have the same meaning.
-_SAME = {
-    "client.id": "client_id",
-    "acks": "acks",
+_SAME = {name: name.replace(".", "_") for name in _OF_BOTH} | {
     "request.required.acks": "acks",
-    "retries": "retries",
     "message.send.max.retries": "retries",
-    "retry.backoff.ms": "retry_backoff_ms",
-    "retry.backoff.max.ms": "retry_backoff_max_ms",
     "max.in.flight": "max_in_flight_requests_per_connection",
-    "max.in.flight.requests.per.connection": "max_in_flight_requests_per_connection",
-    "compression.type": "compression_type",
     "compression.codec": "compression_type",
-    "batch.size": "batch_size",
-    "transactional.id": "transactional_id",
-    "transaction.timeout.ms": "transaction_timeout_ms",
     "message.max.bytes": "max_request_size",
-    "reconnect.backoff.ms": "reconnect_backoff_ms",
-    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
-    "socket.connection.setup.timeout.ms": "socket_connection_setup_timeout_ms",
-    "client.dns.lookup": "client_dns_lookup",
-    "metadata.recovery.strategy": "metadata_recovery_strategy",
-    "metadata.recovery.rebootstrap.trigger.ms": "metadata_recovery_rebootstrap_trigger_ms",
-    "security.protocol": "security_protocol",
     "ssl.ca.location": "ssl_truststore_location",
     "ssl.ca.pem": "ssl_truststore_certificates",
-    "ssl.key.password": "ssl_key_password",
     "ssl.key.pem": "ssl_keystore_key",
     "ssl.certificate.pem": "ssl_keystore_certificate_chain",
-    "ssl.keystore.location": "ssl_keystore_location",
-    "ssl.keystore.password": "ssl_keystore_password",
-    "sasl.mechanism": "sasl_mechanism",
     "sasl.mechanisms": "sasl_mechanism",
-    "sasl.kerberos.keytab": "sasl_kerberos_keytab",
-    "sasl.kerberos.min.time.before.relogin": "sasl_kerberos_min_time_before_relogin",
-    "sasl.kerberos.principal": "sasl_kerberos_principal",
-    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
-    "sasl.username": "sasl_username",
-    "sasl.password": "sasl_password",
-    "sasl.oauthbearer.token.endpoint.url": "sasl_oauthbearer_token_endpoint_url",
     "sasl.oauthbearer.client.id": "sasl_oauthbearer_client_credentials_client_id",
     "sasl.oauthbearer.client.secret": "sasl_oauthbearer_client_credentials_client_secret",
-    "sasl.oauthbearer.client.credentials.client.id": "sasl_oauthbearer_client_credentials_client_id",
-    "sasl.oauthbearer.client.credentials.client.secret": "sasl_oauthbearer_client_credentials_client_secret",
-    "sasl.oauthbearer.scope": "sasl_oauthbearer_scope",
-    "sasl.oauthbearer.assertion.algorithm": "sasl_oauthbearer_assertion_algorithm",
-    "sasl.oauthbearer.assertion.file": "sasl_oauthbearer_assertion_file",
-    "sasl.oauthbearer.assertion.private.key.file": "sasl_oauthbearer_assertion_private_key_file",
-    "sasl.oauthbearer.assertion.private.key.passphrase": "sasl_oauthbearer_assertion_private_key_passphrase",
-    "sasl.oauthbearer.assertion.claim.aud": "sasl_oauthbearer_assertion_claim_aud",
-    "sasl.oauthbearer.assertion.claim.exp.seconds": "sasl_oauthbearer_assertion_claim_exp_seconds",
-    "sasl.oauthbearer.assertion.claim.iss": "sasl_oauthbearer_assertion_claim_iss",
-    "sasl.oauthbearer.assertion.claim.nbf.seconds": "sasl_oauthbearer_assertion_claim_nbf_seconds",
-    "sasl.oauthbearer.assertion.claim.sub": "sasl_oauthbearer_assertion_claim_sub",
     "sasl.oauthbearer.assertion.jwt.template.file": "sasl_oauthbearer_assertion_template_file",
 }
 # The same for flags, which librdkafka reads from more words than Java does.
