@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster
-from tests.formats.registry.registry_support import FakeRegistry, running
+from tests.formats.registry.support import FakeRegistry, running
 
 # What the programs share. `watching` is asked first for each module that is not loaded, also for one that is missing.
 WATCHING = """

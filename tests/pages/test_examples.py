@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster
-from tests.formats.registry.registry_support import FakeRegistry, running
+from tests.formats.registry.support import FakeRegistry, running
 from tests.pages.blocks import Block, blocks, pages
 from tests.pages.program import Program, commands_of, compiled
 from tools.site.pages import ROOT

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from kafkabuf.errors import ConfigError
 from kafkabuf.partitioner import partition_for_key
 from kafkabuf.spark import align, last_report, schema_for, verify
-from tests.formats.registry.registry_support import FakeRegistry, running
+from tests.formats.registry.support import FakeRegistry, running
 from tests.spark.job import PARTITIONS, Job
 from tests.spark.options.test_formats import decoded, records
 

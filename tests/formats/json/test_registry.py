@@ -16,7 +16,7 @@ from kafkabuf.formats import Json
 from kafkabuf.formats.registry import SchemaRegistry
 from rigs.producer import TOPIC, Rig
 from tests.append.arrow_support import stored
-from tests.formats.registry.registry_support import FakeRegistry, running
+from tests.formats.registry.support import FakeRegistry, running
 
 TABLE = pa.table({"id": [1, None], "text": ["é", None], "parts": [[1.5], []]})
 

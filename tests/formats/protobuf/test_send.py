@@ -17,7 +17,7 @@ from kafkabuf.formats.registry import SchemaRegistry, framing
 from rigs.producer import TOPIC, Rig, assert_whole
 from tests.append.arrow_support import stored
 from tests.formats.protobuf.support import OPTIONAL, FieldProto, message_class, new_file, written
-from tests.formats.registry.registry_support import FakeRegistry, running
+from tests.formats.registry.support import FakeRegistry, running
 
 
 def person(name: str = "Person") -> Any:

@@ -15,7 +15,7 @@ from kafkabuf.formats import Protobuf
 from kafkabuf.formats.protobuf import text as protobuf_text
 from kafkabuf.formats.registry import SchemaRegistry
 from tests.formats.protobuf.support import OPTIONAL, FieldProto, message_class, new_file
-from tests.formats.registry.registry_support import FakeRegistry, running
+from tests.formats.registry.support import FakeRegistry, running
 
 TEXT = """
 // The registry's schema has a message before the one that is written, and a further field.

@@ -24,10 +24,10 @@ from kafkabuf.errors import (
     SerializationError,
     TimeoutError,
 )
-from kafkabuf.formats.registry import SchemaReference, SchemaRegistry
-from tests.formats.registry.registry_support import OTHER, RECORD, WIDER, FakeRegistry, connect, running
+from kafkabuf.formats.registry import Resolved, SchemaReference, SchemaRegistry
+from tests.formats.registry.support import CLIENTS, OTHER, RECORD, WIDER, FakeRegistry, connect, running
 
-pytest_plugins = ["tests.formats.registry.registry_fixtures"]
+pytest_plugins = ["tests.formats.registry.fixtures"]
 
 SECRET = "s3cret/Word"
 

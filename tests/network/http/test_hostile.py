@@ -24,7 +24,7 @@ from kafkabuf.formats.registry import SchemaRegistry
 from kafkabuf.network.http import request as http_request
 from kafkabuf.network.http.request import Advice, Request, Transport
 from kafkabuf.network.sasl import oauth
-from tests.formats.registry.registry_support import RECORD, FakeRegistry, running
+from tests.formats.registry.support import RECORD, FakeRegistry, running
 from tests.network.hostile_responses import CHUNKED, MB, OK, compressed_response
 from tests.network.security_support import server_context
 from tests.network.support import PATIENCE, config_for

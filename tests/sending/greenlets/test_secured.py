@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster, Security
-from tests.formats.registry.registry_support import FakeRegistry, running
+from tests.formats.registry.support import FakeRegistry, running
 from tests.network.sasl.token_server import Endpoint
 from tests.network.security_support import server_context
 from tests.network.tls.certificates import Authority

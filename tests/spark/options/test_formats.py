@@ -38,7 +38,7 @@ from kafkabuf.spark.rows.schema import ALIGNED, ALIGNED_BY
 from kafkabuf.spark.worker import workers
 from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import NotBegunError, StreamWriter
-from tests.formats.registry.registry_support import FakeRegistry, running
+from tests.formats.registry.support import FakeRegistry, running
 from tests.spark.job import PARTITIONS
 
 GUARANTEES = ["at_least_once", "exactly_once", "atomic"]

@@ -32,10 +32,10 @@ from kafkabuf.formats import Avro, Protobuf
 from kafkabuf.formats.registry import SchemaRegistry
 from kafkabuf.formats.registry.resolving import resolve_format
 from kafkabuf.formats.registry.transport import LARGEST_BODY
-from tests.formats.registry.registry_support import RECORD, FakeRegistry, connect, running
+from tests.formats.registry.support import RECORD, FakeRegistry, connect, running
 from tests.network.hostile_responses import CHUNKED, MB, OK, compressed_response
 
-pytest_plugins = ["tests.formats.registry.registry_fixtures"]
+pytest_plugins = ["tests.formats.registry.fixtures"]
 
 ROW = pa.table({"a": [7]})
 

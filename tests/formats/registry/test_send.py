@@ -24,7 +24,7 @@ from rigs.fake_client import Record
 from rigs.producer import TOPIC, Rig, assert_whole
 from tests.append.arrow_support import HEADERS, stored, turning
 from tests.formats.avro.support import written
-from tests.formats.registry.registry_support import OTHER, RECORD, WIDER, FakeRegistry, running
+from tests.formats.registry.support import OTHER, RECORD, WIDER, FakeRegistry, running
 
 OTHER_TOPIC = "payments"
 TABLE = pa.table({"a": [1, 2, 3]})

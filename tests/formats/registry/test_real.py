@@ -26,7 +26,7 @@ from kafkabuf.formats.registry.avro_compatibility import reasons
 from rigs.real_registry import RealRegistry
 from tests.formats.avro.test_compatibility import CASES
 from tests.formats.protobuf.support import FieldProto, message_class, new_file
-from tests.formats.registry.registry_support import OTHER, RECORD, WIDER
+from tests.formats.registry.support import OTHER, RECORD, WIDER
 
 OBJECT = '{"type":"object","title":"T","properties":{"a":{"type":"integer"}}}'
 

@@ -28,7 +28,7 @@ from tests.formats.avro.support import Drawn
 from tests.formats.avro.test_random import Same
 from tests.formats.json import support as json_support
 from tests.formats.protobuf import support as protobuf_support
-from tests.formats.registry.registry_support import FakeRegistry, running
+from tests.formats.registry.support import FakeRegistry, running
 
 # confluent-kafka 2.6 knows neither these options nor the framing by a header.
 IS_OLD = not hasattr(schema_registry, "header_schema_id_serializer")

@@ -20,7 +20,7 @@ from kafkabuf.errors import (
     SslAuthenticationError,
 )
 from kafkabuf.formats.registry import SchemaRegistry
-from tests.formats.registry.registry_support import RECORD, WIDER, FakeRegistry, running
+from tests.formats.registry.support import RECORD, WIDER, FakeRegistry, running
 from tests.network.tls.certificates import Authority, Identity
 
 PASSWORD = "of-the-key"

@@ -30,7 +30,7 @@ from kafkabuf.formats import Avro, Json, Protobuf
 from kafkabuf.formats.registry import SchemaRegistry
 from rigs.producer import TOPIC, Rig
 from tests.formats.avro.support import written
-from tests.formats.registry.registry_support import OTHER, RECORD, WIDER, FakeRegistry, running
+from tests.formats.registry.support import OTHER, RECORD, WIDER, FakeRegistry, running
 
 ONE, TWO = ({"a": number} for number in (1, 2))
 

@@ -20,7 +20,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import ConfigError, TimeoutError
 from kafkabuf.formats import Avro
 from tests.formats.avro.support import written
-from tests.formats.registry.registry_support import OTHER, RECORD, FakeRegistry, running
+from tests.formats.registry.support import OTHER, RECORD, FakeRegistry, running
 
 SENTINEL = "s3ntin3l"
 TABLE = pa.table({"a": [1, 2]})

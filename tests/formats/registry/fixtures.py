@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.formats.registry.registry_support import FakeRegistry, running
+from tests.formats.registry.support import CLIENTS, FakeRegistry, running
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
