@@ -16,7 +16,7 @@ MARKERS = "not kafka and not spark and not processes and not slow"
 OTHER_FOLDERS = ("conformance", "house", "pages", "real", "spark")
 OTHER_FILES = {
     "tests/cli/test_cli.py": "imports PySpark, 450 MB",
-    "tests/cli/test_cli_spark.py": "imports PySpark",
+    "tests/cli/test_spark.py": "imports PySpark",
     "tests/config/test_secrets.py": "imports PySpark",
     "tests/test_scratch.py": "imports PySpark",
     "tests/cpython/test_free_threading.py": "reads the sources of the extensions",

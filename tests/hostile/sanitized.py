@@ -17,7 +17,7 @@ REASONS = {
     "house/bench/test_claims.py": "measures, and would measure the sanitizers too",
     "house/bench/test_kernels.py": "is for valgrind, which cannot run a sanitized process",
     "house/bench/test_gate.py": "is for valgrind, which cannot run a sanitized process",
-    "cli/test_cli_memory.py": "bounds memory, of which sanitizers take more",
+    "cli/test_memory.py": "bounds memory, of which sanitizers take more",
     "broker/records/test_bombs.py::test_well_formed_bomb_is_refused_in_little_memory_and_time": "bounds both",
     "house/test_layering.py": "reads sources: none of our code runs",
     "broker/front/test_hostile.py::test_any_request_with_too_many_items_is_refused": "bounds memory and time",

@@ -15,7 +15,7 @@ from pyarrow import csv, ipc
 from kafkabuf.broker import EmbeddedCluster
 from tests.cli.produce_support import COMMAND, objects, piped
 
-pytest_plugins = ["tests.cli.cli_fixtures"]
+pytest_plugins = ["tests.cli.fixtures"]
 
 MIB = 1 << 20
 TABLE = pa.table({"id": [1, 2, 3], "t": ["a", 'b"\n,', None], "d": pa.array(["x", "y", "x"]).dictionary_encode()})

@@ -21,7 +21,7 @@ from kafkabuf.cli.long_input import Interrupt
 from kafkabuf.cli.produce.delivery import Delivery
 from kafkabuf.cli.produce.inputs.block import Block
 
-pytest_plugins = ["tests.cli.cli_fixtures"]
+pytest_plugins = ["tests.cli.fixtures"]
 
 FULL = "/dev/full"
 COMMAND = [sys.executable, "-m", "kafkabuf"]

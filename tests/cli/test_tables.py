@@ -16,7 +16,7 @@ from kafkabuf.cli.produce.inputs.bytes import InputBytes
 from kafkabuf.cli.produce.inputs.tables import rows_of
 from tests.cli.produce_support import SMALL, dead_letters, produce, table_file, text_of, values
 
-pytest_plugins = ["tests.cli.cli_fixtures"]
+pytest_plugins = ["tests.cli.fixtures"]
 
 # ---- values that no record can have
 

@@ -28,7 +28,7 @@ from kafkabuf.cli.produce.inputs.tables import rows_of
 from kafkabuf.formats import Json
 from tests.cli.produce_support import SMALL, dead_letters, objects, piped, produce, text_of, values, written
 
-pytest_plugins = ["tests.cli.cli_fixtures"]
+pytest_plugins = ["tests.cli.fixtures"]
 
 MIB = 1 << 20
 ODD = [

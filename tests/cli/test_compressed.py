@@ -15,7 +15,7 @@ from pyarrow import ipc, parquet
 from kafkabuf.broker import EmbeddedCluster
 from tests.cli.produce_support import piped, produce, text_of, values
 
-pytest_plugins = ["tests.cli.cli_fixtures"]
+pytest_plugins = ["tests.cli.fixtures"]
 
 LINES = b"".join(b"%06d\n" % number for number in range(20_000))
 SUFFIXES = {"gzip": ".gz", "zstd": ".zst"}

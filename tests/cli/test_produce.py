@@ -40,7 +40,7 @@ from tests.cli.produce_support import (
     written,
 )
 
-pytest_plugins = ["tests.cli.cli_fixtures"]
+pytest_plugins = ["tests.cli.fixtures"]
 
 MIB = 1 << 20
 
