@@ -1,7 +1,8 @@
-"""The import check accepts the tree and reports each kind of forbidden import."""
+"""The import check accepts the tree and reports each kind of forbidden import. No folder holds too many modules."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,14 @@ ROOT = Path(__file__).parents[2]
 
 def test_package_keeps_to_the_layers() -> None:
     assert check(ROOT) == []
+
+
+@pytest.mark.parametrize("tree", ["kafkabuf", "tests", "bench"])
+def test_no_folder_holds_more_than_25_modules_and_the_package_itself_at_most_30(tree: str) -> None:
+    modules = (path for path in (ROOT / tree).rglob("*.py*") if path.suffix in {".py", ".pyx"})
+    counts = Counter(path.parent for path in modules if path.stem != "__init__")
+    most = {ROOT / "kafkabuf": 30}
+    assert [folder for folder, count in counts.items() if count > most.get(folder, 25)] == []
 
 
 def _tree(root: Path, files: dict[str, str]) -> list[str]:
