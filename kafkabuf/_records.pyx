@@ -5,9 +5,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from kafkabuf.memory._held cimport (
-    Headers, Held, field_of, hold_headers, hold_nothing, release_headers, release_held, view_or_none,
-)
+from kafkabuf.memory._held cimport Held, hold_nothing, release_held
 from kafkabuf.memory._view cimport items_of, length_of, view_of
 from kafkabuf.wire._wire cimport (
     kb_crc32, kb_crc32_init, kb_crc32c, kb_crc32c_init, murmur2, put_bytes, put_i8, put_i16, put_i32, put_i64,

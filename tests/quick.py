@@ -18,7 +18,6 @@ OTHER_FILES = {
     "tests/cli/test_cli.py": "imports PySpark, 450 MB",
     "tests/cli/test_spark.py": "imports PySpark",
     "tests/config/test_secrets.py": "imports PySpark",
-    "tests/test_scratch.py": "imports PySpark",
     "tests/cpython/test_free_threading.py": "reads the sources of the extensions",
     "tests/hostile/test_sanitize.py": "imports Cython",
 }

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkabuf.backoff import ExponentialBackoff, uniform
 from kafkabuf.clock import Clock
@@ -43,42 +43,6 @@ if TYPE_CHECKING:
     import ssl
 
     from kafkabuf.network._tls import TlsConnection
-    from kafkabuf.network.sasl import mechanisms as sasl
-    from kafkabuf.network.tls import context as tls
-
-    class NetworkConfig(tls.TlsConfig, sasl.SaslConfig, Protocol):
-        """The settings that the network needs; times in milliseconds, sizes in bytes."""
-
-        @property
-        def security_protocol(self) -> str: ...
-        @property
-        def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
-        @property
-        def client_id(self) -> str: ...
-        @property
-        def client_dns_lookup(self) -> str: ...
-        @property
-        def request_timeout_ms(self) -> int: ...
-        @property
-        def max_in_flight_requests_per_connection(self) -> int: ...
-        @property
-        def reconnect_backoff_ms(self) -> int: ...
-        @property
-        def reconnect_backoff_max_ms(self) -> int: ...
-        @property
-        def socket_connection_setup_timeout_ms(self) -> int: ...
-        @property
-        def socket_connection_setup_timeout_max_ms(self) -> int: ...
-        @property
-        def connections_max_idle_ms(self) -> int: ...
-        @property
-        def send_buffer_bytes(self) -> int: ...
-        @property
-        def receive_buffer_bytes(self) -> int: ...
-        @property
-        def metadata_recovery_strategy(self) -> str: ...
-        @property
-        def metadata_recovery_rebootstrap_trigger_ms(self) -> int: ...
 
     class MetricsPush(Protocol):
         """Pushes the producer's metrics to brokers: metrics/telemetry.py, which imports this folder."""

@@ -8,9 +8,9 @@ from typing import Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from kafkabuf.broker.expressions import Pattern
 from kafkabuf.broker.groups.consumer_member import ConsumerMember, Matches, Subscription
 from kafkabuf.broker.groups.reconciliation import TopicId, TopicIdPartition
+from kafkabuf.broker.guards.expressions import Pattern
 from kafkabuf.broker.waiting.slices import Work, finish
 from kafkabuf.errors import InvalidRegularExpressionError
 

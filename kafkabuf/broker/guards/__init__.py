@@ -1,1 +1,1 @@
-"""What a node refuses or delays: ACLs, quotas, limits, and the faults that a test asks for."""
+"""What a node refuses, delays or bounds: ACLs, quotas, limits, expressions, and the faults that a test asks for."""

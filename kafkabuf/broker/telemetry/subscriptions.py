@@ -19,7 +19,7 @@ from uuid import UUID
 
 from kafkabuf.broker.configs.kinds import LIST, parse
 from kafkabuf.broker.configs.resources import MetricsConfigs
-from kafkabuf.broker.expressions import Pattern
+from kafkabuf.broker.guards.expressions import Pattern
 from kafkabuf.broker.telemetry.peer import Peer
 from kafkabuf.broker.waiting.slices import Work
 from kafkabuf.errors import InvalidRegularExpressionError

@@ -6,12 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.formats.registry.support import CLIENTS, FakeRegistry, running
-
-
-@pytest.fixture(params=CLIENTS)
-def client(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+from tests.formats.registry.support import FakeRegistry, running
 
 
 @pytest.fixture

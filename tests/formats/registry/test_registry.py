@@ -24,8 +24,8 @@ from kafkabuf.errors import (
     SerializationError,
     TimeoutError,
 )
-from kafkabuf.formats.registry import Resolved, SchemaReference, SchemaRegistry
-from tests.formats.registry.support import CLIENTS, OTHER, RECORD, WIDER, FakeRegistry, connect, running
+from kafkabuf.formats.registry import SchemaReference, SchemaRegistry
+from tests.formats.registry.support import OTHER, RECORD, WIDER, FakeRegistry, connect, running
 
 pytest_plugins = ["tests.formats.registry.fixtures"]
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
-from kafkabuf.broker.expressions import Pattern
 from kafkabuf.broker.guards.acls import Operation, ResourceType
+from kafkabuf.broker.guards.expressions import Pattern
 from kafkabuf.broker.guards.rights import rights_of
 from kafkabuf.broker.nodes.node import Node
 from kafkabuf.broker.transactions.coordinator import State, Transaction

@@ -136,8 +136,8 @@ class Shaper:
 
     def _value(self, batch: Any) -> Any:
         if self._columns.value is not None:
-            found = _column(batch, self._columns.value)
-            return _text(found) if self._raw else found
+            column = _column(batch, self._columns.value)
+            return _text(column) if self._raw else column
         names = [name for name in batch.schema.names if name not in self._columns.beside_value]
         if len({*names}) < len(names):
             twice = next(name for name in names if names.count(name) > 1)

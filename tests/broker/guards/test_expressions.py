@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.broker.expressions import Pattern
+from kafkabuf.broker.guards.expressions import Pattern
 from kafkabuf.errors import InvalidRegularExpressionError
 from kafkabuf.protocol import messages as m
 from tests.broker.raw_client import RawClient
