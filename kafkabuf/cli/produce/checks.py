@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafkabuf.cli.produce.inputs.bytes import DECODED
 from kafkabuf.cli.produce.inputs.names import format_of_name
 
 if TYPE_CHECKING:
     from kafkabuf.cli.produce.inputs.block import Columns
 
 TABLES = ("csv", "parquet", "arrow")
-# Files that have no lines, by their first bytes, and what they are.
-_DECODED = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_COMPRESSED = {**_DECODED, b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
-_BINARY_TABLES = {b"PAR1": "parquet", b"ARROW1": "arrow"}
+# The first bytes of files that have no lines.
+_COMPRESSED = {**DECODED, "bzip2": b"BZh", "xz": b"\xfd7zXZ"}
+_BINARY_TABLES = {"parquet": b"PAR1", "arrow": b"ARROW1"}
 _COLUMNS = ("key", "headers", "timestamp", "partition", "value")
 
 
@@ -71,23 +71,23 @@ def check_files(files: Sequence[str], kind: str, resume: bool, resume_file: Path
 
 def _check_content(file: str, kind: str, again: bool) -> None:
     head = _head(file)
-    for magic, program in _COMPRESSED.items():
+    for program, magic in _COMPRESSED.items():
         if head.startswith(magic):
             _check_compressed(file, kind, program, again)
-    for magic, table in _BINARY_TABLES.items():
-        if head.startswith(magic) and kind not in _BINARY_TABLES.values():
+    for table, magic in _BINARY_TABLES.items():
+        if head.startswith(magic) and kind not in _BINARY_TABLES:
             raise click.UsageError(f"{file} is a table: give --format {table}")
 
 
 def _check_compressed(file: str, kind: str, program: str, again: bool) -> None:
-    reason = f"{file} is compressed with {program}"
+    fact = f"{file} is compressed with {program}"
     unpack = f"{program} -dc {shlex.quote(file)}"
     if kind == "parquet":
-        raise click.UsageError(f"{reason}, and parquet is read from its end: {unpack} > FILE.parquet")
-    if program not in _DECODED.values():
-        raise click.UsageError(f"{reason}: {unpack} | kafkabuf produce TOPIC --format {kind}")
+        raise click.UsageError(f"{fact}, and parquet is read from its end: {unpack} > FILE.parquet")
+    if program not in DECODED:
+        raise click.UsageError(f"{fact}: {unpack} | kafkabuf produce TOPIC --format {kind}")
     if again and kind not in TABLES:
-        raise click.UsageError(f"{reason}, and --resume goes on in the midst of a file: {unpack} > FILE, and send FILE")
+        raise click.UsageError(f"{fact}, and --resume goes on in the midst of a file: {unpack} > FILE, and send FILE")
 
 
 def check_written(files: Sequence[str], *written: Path | None) -> None:

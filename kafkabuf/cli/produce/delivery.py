@@ -133,9 +133,9 @@ class Delivery:
 
     def _place_of_misfit(self, error: SerializationError, block: Block, first: int) -> int:
         """The place of the row that does not fit. Raises StoppedError if no row is at fault."""
-        match, report = _ROW.match(str(error)), getattr(error, "report", None)
+        row, report = _ROW.match(str(error)), getattr(error, "report", None)
         before = report.rows if report else 0
-        if match is not None and int(match[1]) == before:
+        if row is not None and int(row[1]) == before:
             return first + before
         self.settle(0)
         self.give_up(report)

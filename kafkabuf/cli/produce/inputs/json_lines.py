@@ -70,13 +70,13 @@ def json_parser(
         if not line or line.isspace():
             return None
         row = _loaded(line, _decode_exact)
-        parts_beside_value = (
+        optional = (
             None if key is None else as_bytes(_member(row, key)),
             None if headers is None else as_headers(row.get(headers)),
             None if partition is None else as_partition(row.get(partition), partitions),
             None if timestamp is None else as_timestamp(row.get(timestamp)),
         )
-        return value_of(row, line), *parts_beside_value
+        return value_of(row, line), *optional
 
     def value_of(row: dict[str, Any], line: bytes) -> Any:
         if encode is None:

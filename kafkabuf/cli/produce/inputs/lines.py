@@ -126,19 +126,19 @@ def parsed_lines(parser: Callable[[Target], Parse]) -> Callable[[Target, Lines],
         refused: list[Refused] = []
         for number, line in zip(lines.numbers, lines.each, strict=True):
             try:
-                row = parse(line)
+                part = parse(line)
             except UnicodeEncodeError:
                 refused.append(Refused(number, line, "UTF-8 has no half of a surrogate pair"))
             except (ValueError, RecursionError, SerializationError) as error:
                 refused.append(Refused(number, line, str(error) or "its values are nested too deeply"))
             else:
-                if row is not None:
+                if part is not None:
                     numbers.append(number)
                     raw.append(line)
-                    parts.append(row)
-        values, *more = zip(*parts, strict=True) if parts else [()] * 5
+                    parts.append(part)
+        values, *optional = zip(*parts, strict=True) if parts else [()] * 5
         # Of a column without a value, send_many() need not look at each row.
-        columns = [None if column.count(None) == len(column) else column for column in more]
+        columns = [None if column.count(None) == len(column) else column for column in optional]
 
         def send(first: int, last: int) -> BulkReport:
             keys, headers, partitions, timestamps = (column and column[first:last] for column in columns)
