@@ -138,9 +138,7 @@ def _run(
     else:
         results = harness.alternate(claim, cases, rounds, Job(amount, brief=brief), seconds=seconds)
     report.show(claim, results, Console(width=WIDTH))
-    sheets = claim.sheets(results)
-    report.show_sheets(sheets, Console(width=WIDTH))
-    for path in report.write(claim, results, amount, where, output, sheets):
+    for path in report.write(claim, results, amount, where, output):
         harness.console.print(f"written: {path}", soft_wrap=True, highlight=False)
     if not plot.available():
         harness.console.print("no plot: matplotlib is not installed; `make bench` installs it")

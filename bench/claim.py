@@ -73,8 +73,6 @@ class Goal:
     at_most: bool = False
     above: str | None = None
     """A case whose figure is subtracted from both figures first: the work that both cases share."""
-    within: bool = False
-    """Whether the figure may differ from 1 by the bound at most: a prediction beside its measurement."""
 
     def judge(self, results: Results) -> Verdict | None:
         """The verdict, or None if one of the goal's cases has not run."""
@@ -84,12 +82,7 @@ class Goal:
             figure = median(results, self.case, self.metric)
         else:
             figure = ratio(results, self.case, self.other, self.metric, self.above)
-        return Verdict(self, figure, self._met(figure))
-
-    def _met(self, figure: float) -> bool:
-        if self.within:
-            return abs(figure - 1) <= self.bound
-        return figure <= self.bound if self.at_most else figure >= self.bound
+        return Verdict(self, figure, figure <= self.bound if self.at_most else figure >= self.bound)
 
 
 @dataclass(frozen=True)
@@ -100,22 +93,13 @@ class Verdict:
 
     @property
     def line(self) -> str:
-        sense = "1 +-" if self.goal.within else "<=" if self.goal.at_most else ">="
+        sense = "<=" if self.goal.at_most else ">="
         against = f" x {self.goal.other}" if self.goal.other else ""
         against += f", both above {self.goal.above}" if self.goal.above else ""
         return (
             f"{'met   ' if self.met else 'missed'} {self.goal.text}: {self.figure:.3g}{against}"
             f" (goal {sense} {self.goal.bound:.3g})"
         )
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A further table that a claim computes from its results."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -145,8 +129,6 @@ class Claim:
     """Starts a cluster for this claim alone, and yields its address. None: the claim uses the Kafka of all claims."""
     notes: Sequence[str] = ()
     """Facts that a reader needs to understand the figures; printed and stored with them."""
-    sheets: Callable[[Results], Sequence[Sheet]] = lambda results: ()
-    """Computes further tables when all rounds have run."""
 
     def __post_init__(self) -> None:
         cases, metrics = {case.name for case in self.cases}, {metric.name for metric in self.metrics}

@@ -34,10 +34,9 @@ MODULES = {
     "perf": "cli.perf",
     "produce": "cli.produce",
     "tls": "network.tls",
-    "scale": "scale.check",
 }
 # `python -m bench all` leaves these out: they measure no peer, and take their time.
-APART = {"batches", "scale"}
+APART = {"batches"}
 
 
 def load(name: str) -> Claim:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from bench import plot
-from bench.claim import Claim, Measurement, Metric, Results, Sheet, Verdict, median, ratio, ratios
+from bench.claim import Claim, Measurement, Metric, Results, Verdict, median, ratio, ratios
 
 
 def table(claim: Claim, results: Results) -> Table:
@@ -39,16 +38,6 @@ def show(claim: Claim, results: Results, console: Console) -> None:
     show_verdicts(claim.verdicts(results), console)
 
 
-def show_sheets(sheets: Iterable[Sheet], console: Console) -> None:
-    for sheet in sheets:
-        shown = Table(title=sheet.title, title_justify="left")
-        for number, heading in enumerate(sheet.columns):
-            shown.add_column(heading, justify="right" if number else "left")
-        for row in sheet.rows:
-            shown.add_row(*row)
-        console.print(shown)
-
-
 def show_verdicts(verdicts: Iterable[Verdict], console: Console) -> None:
     for verdict in verdicts:
         console.print(verdict.line, markup=False, highlight=False, style=None if verdict.met else "bold")
@@ -60,12 +49,11 @@ def write(
     amount: int,
     machine: dict[str, object],
     folder: Path,
-    sheets: Sequence[Sheet] = (),
 ) -> list[Path]:
     """Write `folder`/NAME.json and, if matplotlib is installed, NAME.png; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{claim.name}.json"
-    path.write_text(json.dumps(as_json(claim, results, amount, machine, sheets), indent=1) + "\n")
+    path.write_text(json.dumps(as_json(claim, results, amount, machine), indent=1) + "\n")
     if not plot.available():
         return [path]
     image = path.with_suffix(".png")
@@ -73,9 +61,7 @@ def write(
     return [path, image]
 
 
-def as_json(
-    claim: Claim, results: Results, amount: int, machine: dict[str, object], sheets: Sequence[Sheet] = ()
-) -> dict[str, object]:
+def as_json(claim: Claim, results: Results, amount: int, machine: dict[str, object]) -> dict[str, object]:
     return {
         "claim": claim.name,
         "title": claim.title,
@@ -89,21 +75,14 @@ def as_json(
                 "case": verdict.goal.case,
                 "metric": verdict.goal.metric,
                 "other": verdict.goal.other,
-                _sense(verdict): verdict.goal.bound,
+                "at_most" if verdict.goal.at_most else "at_least": verdict.goal.bound,
                 "figure": verdict.figure,
                 "met": verdict.met,
             }
             for verdict in claim.verdicts(results)
         ],
         "notes": list(claim.notes),
-        "sheets": [asdict(sheet) for sheet in sheets],
     }
-
-
-def _sense(verdict: Verdict) -> str:
-    if verdict.goal.within:
-        return "within"
-    return "at_most" if verdict.goal.at_most else "at_least"
 
 
 def _case(claim: Claim, results: Results, case: str, rounds: Iterable[Measurement]) -> dict[str, object]:

@@ -1,1 +1,1 @@
-"""A model of many producers and a cluster, fed with measured costs, and its check against real runs."""
+"""A model of many producers and a cluster, fed with costs that were measured."""

@@ -1,13 +1,11 @@
-"""A load: what so many producers send to so many partitions. Real runs and the model take the same loads."""
+"""A load, what so many producers send to so many partitions, and the counts of a run."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Self
 
-KEY_BYTES = 16
 VALUE_BYTES = 100
 
 
@@ -51,20 +49,30 @@ class Load:
     def records(self) -> int:
         return self.producers * self.chunks * self.rows
 
-    def as_json(self) -> str:
-        return json.dumps(asdict(self))
 
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        found = json.loads(text)
-        return cls(**{**found, "pattern": Pattern(found["pattern"])})
+@dataclass(frozen=True)
+class Counts:
+    """What producers did between the start and the last acknowledgement. Times are seconds."""
 
-    def settings(self) -> dict[str, object]:
-        """The producer's settings."""
-        return {
-            "batch_size": self.batch_size,
-            "linger_ms": round(self.linger_s * 1000),
-            "buffer_memory": self.buffer_memory,
-            "max_request_size": self.max_request_size,
-            "max_in_flight_requests_per_connection": self.max_in_flight,
-        }
+    records: float = 0.0
+    batches: float = 0.0
+    batch_bytes: float = 0.0
+    requests: float = 0.0
+    request_bytes: float = 0.0
+    turns: float = 0.0
+    """Turns of the Sender."""
+    calls: float = 0.0
+    """Calls of send_arrow()."""
+    naps: float = 0.0
+    """Sleeps of the load itself, between two calls."""
+    waits: float = 0.0
+    """Times that the caller waited for memory."""
+    keys: float = 0.0
+    connections: float = 0.0
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+
+    def times(self, number: int) -> Self:
+        """The counts of so many that did the same at the same time."""
+        total = {field.name: getattr(self, field.name) * number for field in fields(self)}
+        return type(self)(**{**total, "wall_s": self.wall_s})

@@ -13,9 +13,8 @@ import numpy as np
 
 from bench.scale.costs import Costs
 from bench.scale.events import Cores, Simulation, Thread
-from bench.scale.load import Load
+from bench.scale.load import Counts, Load
 from bench.scale.producer import Producer, Sent
-from bench.scale.real import Counts
 
 UNLIMITED = 1 << 30
 

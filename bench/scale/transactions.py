@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.scale.kafka import KafkaCosts
-from bench.scale.size import Size
+from bench.scale.jobs import Size
 
 
 @dataclass(frozen=True)
@@ -49,19 +48,19 @@ def atomic(tasks: int, partitions: int, brokers: int) -> Asked:
     return Asked(1, 5, 11, partitions + 1, tasks + min(brokers, partitions))
 
 
-COORDINATOR_COLUMNS = (
+COLUMNS = (
     "a micro-batch",
     "transactions",
     "requests",
     "of the first",
     "partitions added",
     "DescribeProducers",
-    "Kafka CPU s/broker",
 )
 
 
-def coordinator_rows(sizes: Sequence[Size], kafka: KafkaCosts) -> list[list[str]]:
-    return [_row(name, size, asked, kafka) for size in sizes for name, asked in asked_by(size)]
+def rows(sizes: Sequence[Size]) -> list[list[str]]:
+    """The table of docs/scale.md."""
+    return [_row(name, size, asked) for size in sizes for name, asked in asked_by(size)]
 
 
 def asked_by(size: Size) -> Iterator[tuple[str, Asked]]:
@@ -70,8 +69,7 @@ def asked_by(size: Size) -> Iterator[tuple[str, Asked]]:
     yield "atomic, aligned", atomic(size.partitions, size.partitions, size.brokers)
 
 
-def _row(name: str, size: Size, asked: Asked, kafka: KafkaCosts) -> list[str]:
-    seconds = asked.transactions * kafka.transaction_s + asked.partitions * kafka.transaction_partition_s
+def _row(name: str, size: Size, asked: Asked) -> list[str]:
     return [
         f"{size.name}: {name}",
         f"{asked.transactions:,}",
@@ -79,5 +77,4 @@ def _row(name: str, size: Size, asked: Asked, kafka: KafkaCosts) -> list[str]:
         f"{asked.first_requests:,}",
         f"{asked.partitions:,}",
         f"{asked.leaders:,}",
-        f"{seconds / size.brokers:,.2f}",
     ]

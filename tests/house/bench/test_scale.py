@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
-import numpy as np
 import pytest
 
-from bench import report
-from bench.claim import Goal, Sheet
-from bench.scale import check, costs, document, failure, jobs, kafka, transactions
+from bench.scale import __main__ as scale
+from bench.scale import jobs, transactions
 from bench.scale.costs import Costs
 from bench.scale.events import Cores, Simulation, Thread
-from bench.scale.kafka import KafkaCosts
 from bench.scale.load import Load, Pattern
 from bench.scale.model import Outcome, Place, simulate
-from bench.scale.real import Counts, cluster, run
 from kafkabuf import KafkaProducer
 from kafkabuf.admin.transactions import TransactionAdmin
 from kafkabuf.broker import EmbeddedCluster
@@ -32,7 +28,7 @@ COSTS = Costs(
     call_s=5e-6, nap_s=1e-5, memory_wait_s=1e-5, record_s=5e-8, key_s=1e-8, batch_s=2e-6, request_s=2e-5, turn_s=3e-5,
     byte_s=5e-10, connection_s=4e-4, broker_batch_s=2e-5, broker_request_s=8e-5, broker_byte_s=1e-10, wait_s=1e-5,
     record_bytes=126.0, value_overhead_bytes=10.0, batch_bytes=61.0, request_bytes=50.0, entry_bytes=7.0,
-    slab_bytes=16384.0, other_connections=1.0, worker_bytes=1e8, worker_partition_bytes=800.0, metadata_bytes=26.0,
+    slab_bytes=16384.0, other_connections=1.0,
 )  # fmt: skip
 FREE = replace(COSTS, **{name: 0.0 for name in Costs.__dataclass_fields__ if name.endswith("_s")})
 CLUSTER = Place(one_way_s=0.001)
@@ -175,40 +171,6 @@ def test_threads_share_cores_in_turn() -> None:
     assert ended == [("a", 1.0), ("b", 2.0), ("a", 3.0), ("b", 4.0)]
 
 
-def test_fit_finds_the_costs_that_made_the_figures() -> None:
-    random = np.random.default_rng(1)
-    runs = [Counts(records=r, batches=b, requests=q) for r, b, q in random.integers(1, 10_000, (8, 3)).tolist()]
-    truth = {"records": 1e-7, "batches": 3e-6, "requests": 2e-5}
-    seconds = [sum(cost * getattr(run, part) for part, cost in truth.items()) for run in runs]
-    assert costs.fit(runs, seconds, list(truth)) == pytest.approx(truth)
-
-
-def test_fit_gives_no_negative_cost() -> None:
-    runs = [Counts(records=r, batches=b) for r, b in ((100, 1), (200, 5), (300, 2))]
-    found = costs.fit(runs, [run.records - 3 * run.batches for run in runs], ["records", "batches"])
-    assert found["batches"] == 0.0
-    assert found["records"] == pytest.approx(1, rel=0.05)
-
-
-def test_line_has_height_and_slope() -> None:
-    assert kafka.line([(1, 5.0), (3, 9.0), (5, 13.0)]) == pytest.approx((3.0, 2.0))
-    assert kafka.line([(1, 1.0), (2, 4.0)]) == (0.0, 3.0)
-
-
-def test_costs_survive_their_way_through_the_figures_of_cases() -> None:
-    rounds = [costs.as_figures(replace(COSTS, turn_s=turn)) for turn in (1.0, 5.0, 2.0)]
-    assert costs.from_figures(rounds) == replace(COSTS, turn_s=2.0)
-
-
-def test_prediction_is_judged_in_both_directions() -> None:
-    goal = Goal("rate", "p", "rate", 0.2, "m", within=True)
-    for figure, met in ((0.79, False), (0.81, True), (1.19, True), (1.21, False)):
-        verdict = goal.judge({"p": [{"rate": figure}], "m": [{"rate": 1.0}]})
-        assert verdict is not None
-        assert verdict.met == met
-        assert "1 +- 0.2" in verdict.line
-
-
 def test_only_exactly_once_with_keys_has_a_transaction_of_all_partitions_for_each_task() -> None:
     keys, aligned = transactions.exactly_once(9, 30), transactions.exactly_once(30, 1)
     atomic = transactions.atomic(30, 30, 3)
@@ -246,54 +208,7 @@ def test_coordinators_are_asked_as_often_as_the_table_says() -> None:
     assert requests == [asked.first_requests, asked.requests]
 
 
-def test_producers_ask_for_metadata_until_the_election_and_once_after_it() -> None:
-    at_once, later = failure.ask(10, 0.0), failure.ask(10, 9.0)
-    assert (at_once.requests, at_once.peak) == (10, 10)
-    assert at_once.last_s == pytest.approx(failure.ROUND_TRIP_S)
-    # At 0, 0.1, 0.3, 0.7, 1.5 s, and then once a second or a little more often.
-    assert 10 * 12 <= later.requests <= 10 * 18
-    assert 9.0 <= later.last_s <= 10.1
-    assert failure.ask(10, 9.0) == later
-
-
-def sheets() -> Sequence[Sheet]:
-    return jobs.sheets(COSTS, KafkaCosts(1e-5, 1e-4, 1e-9, 1e-3, 1e-4), jobs.SIZES[:2])
-
-
-def test_tables_of_jobs_have_a_cell_for_each_column() -> None:
-    for sheet in sheets():
-        assert sheet.rows
-        assert {len(row) for row in sheet.rows} == {len(sheet.columns)}
-
-
-def test_sample_is_compared_figure_by_figure() -> None:
-    sheet = next(sheet for sheet in sheets() if sheet.columns == jobs.SAMPLE_COLUMNS)
-    waits = sheet.columns.index("waits")
-    assert all(row[waits] == "" and float(row[waits - 1]) > 0 for row in sheet.rows)
-
-
-def test_document_has_each_prediction_beside_its_measurement() -> None:
-    names = [metric.name for metric in check.METRICS]
-    rounds = {case.name: [dict.fromkeys(names, 2.0)] for case in check.CLAIM.cases}
-    for load in check.LOADS:
-        rounds[f"{load}: {check.PREDICTED}"] = [dict.fromkeys(names, 2.5)]
-    machine = {"time": "2026-11-23T10:00:00", "cores": 2, "load_at_start": [0.5]}
-    written = report.as_json(check.CLAIM, rounds, 100, machine, [Sheet("more", ["a", "b"], [["1", "2"]])])
-    text = list(document.lines(written))
-    assert text[2].startswith("Run of 2026-11-23, 2 cores, load at the start 0.5: 0 of ")
-    assert sum("**" in line and "= 1.25" in line for line in text) == len(check.LOADS)
-    table = ["<!-- more -->", "", "| a | b |", "| --- | --- |", "| 1 | 2 |", ""]
-    assert text[-6:] == table
-    old = "\n".join([*text, "", "prose", ""]).replace("| 1 | 2 |", "| 3 | 4 |\n| 5 | 6 |")
-    new = document.filled(old, written)
-    assert new == "\n".join([*text, "", "prose", ""])
-    with pytest.raises(ValueError, match="no place for: The run"):
-        document.filled("", written)
-    assert not any(verdict.met for verdict in check.CLAIM.verdicts(rounds))
-
-
-def test_loads_of_the_check_need_no_uneven_brokers() -> None:
-    assert all(load.partitions % load.brokers == 0 for load in check.LOADS.values())
+def test_jobs_need_no_uneven_brokers() -> None:
     assert all(way.load(size).partitions % size.brokers == 0 for size, way in jobs.chosen(jobs.SIZES))
 
 
@@ -302,13 +217,12 @@ def test_sample_of_each_size_has_as_many_tasks_for_each_broker() -> None:
     assert jobs.SIZES[-1].share > 1
 
 
-def test_real_run_counts_what_it_sends() -> None:
-    load = Load(Pattern.ALIGNED, 2, 1, 2, rows=50, chunks=3)
-    assert Load.from_json(load.as_json()) == load
-    with cluster(1) as running:
-        counts = run(load, running)
-    assert (counts.records, counts.calls, counts.keys) == (300, 6, 300)
-    assert counts.batches >= 2
-    assert counts.connections == 2 * 2
-    assert counts.cpu_s > 0
-    assert counts.wall_s > 0
+def test_page_has_the_tables_of_the_model() -> None:
+    """The rows of the two largest jobs take the model a minute: `python -m bench.scale` prints all."""
+    page = Path("docs/scale.md").read_text()
+    for columns, rows in (
+        (jobs.COLUMNS, jobs.rows(jobs.SIZES[:2])),
+        (transactions.COLUMNS, transactions.rows(jobs.SIZES)),
+    ):
+        for line in scale.markdown(columns, rows):
+            assert line in page
