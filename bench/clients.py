@@ -15,6 +15,8 @@ from itertools import islice, repeat
 from typing import Any
 
 from bench.measure import BATCH_LARGE, LINGER_MS, VALUE_SIZE, Client, Delivered, Publish
+from kafkabuf.cli.perf import peers
+from kafkabuf.config import ProducerConfig
 
 VALUE = os.urandom(VALUE_SIZE)
 KEY = os.urandom(16)
@@ -156,15 +158,16 @@ def _produce_later(produce: Callable[[], None], poll: Callable[[float], int]) ->
             continue
 
 
+def _config(bootstrap: str, batch_size: int) -> ProducerConfig:
+    """What every peer is opened with."""
+    given = {"batch_size": batch_size, "linger_ms": LINGER_MS, "acks": "all"}
+    return ProducerConfig.from_mapping({"bootstrap_servers": bootstrap, **given})
+
+
 def confluent_settings(bootstrap: str) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": bootstrap,
-        "acks": "all",
-        "enable.idempotence": True,
-        "linger.ms": LINGER_MS,
-        "batch.size": BATCH_LARGE,
-        "queue.buffering.max.messages": 1_000_000,
-    }
+    settings = peers.confluent_settings(_config(bootstrap, BATCH_LARGE))
+    del settings["queue.buffering.max.kbytes"]  # librdkafka's default does not bound it
+    return settings | {"queue.buffering.max.messages": 1_000_000}
 
 
 def confluent_batches(settings: Mapping[str, Any]) -> Client:
@@ -199,13 +202,7 @@ def aiokafka(batch_size: int, *, batches: bool = False) -> Client:
         from aiokafka import AIOKafkaProducer
 
         async def start() -> AIOKafkaProducer:
-            producer = AIOKafkaProducer(
-                bootstrap_servers=bootstrap,
-                acks="all",
-                enable_idempotence=True,
-                linger_ms=LINGER_MS,
-                max_batch_size=batch_size,
-            )
+            producer = AIOKafkaProducer(**peers.aiokafka_settings(_config(bootstrap, batch_size)))
             await producer.start()
             return producer
 
@@ -247,14 +244,7 @@ def kafka_python(batch_size: int, module: str = "kafka") -> Client:
             producer.flush()
             return records
 
-        producer = new(
-            bootstrap_servers=bootstrap,
-            acks="all",
-            enable_idempotence=True,
-            linger_ms=LINGER_MS,
-            batch_size=batch_size,
-        )
-        with closing(producer):
+        with closing(new(**peers.kafka_python_settings(_config(bootstrap, batch_size)))) as producer:
             yield publish
 
     return open_

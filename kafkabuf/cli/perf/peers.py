@@ -1,7 +1,7 @@
 """The same load through other clients, for `kafkabuf perf --compare`.
 
 Each client gets the same acks, batch.size, linger.ms, compression, time-outs and memory, and tells of each record what
-became of it in the cheapest way that it has.
+became of it in the cheapest way that it has. The benches open their peers with the same settings (bench/clients.py).
 """
 
 from __future__ import annotations
@@ -36,6 +36,52 @@ _JAVA = re.compile(
 )
 
 
+def confluent_settings(config: ProducerConfig) -> dict[str, Any]:
+    """The settings of a Producer of confluent-kafka, under librdkafka's names."""
+    return {
+        "bootstrap.servers": _servers(config),
+        "acks": config.acks,
+        "batch.size": config.batch_size,
+        "linger.ms": config.linger_ms,
+        "compression.type": str(config.compression_type),
+        "queue.buffering.max.kbytes": max(config.buffer_memory >> 10, 1),
+        "queue.buffering.max.messages": 10_000_000,
+        "enable.idempotence": config.enable_idempotence,
+        "message.timeout.ms": config.delivery_timeout_ms,
+    }
+
+
+def kafka_python_settings(config: ProducerConfig) -> dict[str, Any]:
+    """The arguments of a KafkaProducer of kafka-python."""
+    return {
+        **_common_settings(config),
+        "bootstrap_servers": _servers(config).split(","),
+        "batch_size": config.batch_size,
+        "delivery_timeout_ms": config.delivery_timeout_ms,
+        "max_block_ms": config.max_block_ms,
+    }
+
+
+def aiokafka_settings(config: ProducerConfig) -> dict[str, Any]:
+    """The arguments of an AIOKafkaProducer."""
+    return {
+        **_common_settings(config),
+        "bootstrap_servers": _servers(config),
+        "max_batch_size": config.batch_size,
+    }
+
+
+def _common_settings(config: ProducerConfig) -> dict[str, Any]:
+    compression = str(config.compression_type)
+    return {
+        "acks": "all" if config.acks == -1 else config.acks,
+        "linger_ms": config.linger_ms,
+        "compression_type": None if compression == "none" else compression,
+        "enable_idempotence": config.enable_idempotence,
+        "request_timeout_ms": config.request_timeout_ms,
+    }
+
+
 def _servers(config: ProducerConfig) -> str:
     if config.security_protocol != "PLAINTEXT":
         raise ConfigError(
@@ -67,19 +113,7 @@ class _Confluent(_Peer):
         confluent_kafka = _import("confluent_kafka", "confluent-kafka")
         self._topic, self._tally = load.topic, tally
         self._untimed = partial(self._delivered, None)
-        self._producer = confluent_kafka.Producer(
-            {
-                "bootstrap.servers": _servers(config),
-                "acks": config.acks,
-                "batch.size": config.batch_size,
-                "linger.ms": config.linger_ms,
-                "compression.type": str(config.compression_type),
-                "queue.buffering.max.kbytes": max(config.buffer_memory >> 10, 1),
-                "queue.buffering.max.messages": 10_000_000,
-                "enable.idempotence": config.enable_idempotence,
-                "message.timeout.ms": config.delivery_timeout_ms,
-            }
-        )
+        self._producer = confluent_kafka.Producer(confluent_settings(config))
 
     def send(self, values: Sequence[bytes], sent: float) -> None:
         self._produce(values[0], partial(self._delivered, sent))
@@ -111,18 +145,7 @@ class _KafkaPython(_Peer):
     def __init__(self, config: ProducerConfig, load: Load, tally: Tally) -> None:
         kafka = _import("kafka", "kafka-python")
         self._topic, self._tally = load.topic, tally
-        compression = str(config.compression_type)
-        self.producer = kafka.KafkaProducer(
-            bootstrap_servers=_servers(config).split(","),
-            acks="all" if config.acks == -1 else config.acks,
-            batch_size=config.batch_size,
-            linger_ms=config.linger_ms,
-            compression_type=None if compression == "none" else compression,
-            enable_idempotence=config.enable_idempotence,
-            delivery_timeout_ms=config.delivery_timeout_ms,
-            request_timeout_ms=config.request_timeout_ms,
-            max_block_ms=config.max_block_ms,
-        )
+        self.producer = kafka.KafkaProducer(**kafka_python_settings(config))
 
     def send(self, values: Sequence[bytes], sent: float) -> None:
         for number, value in enumerate(values):
@@ -157,16 +180,7 @@ class _AIOKafka(_Peer):
         self._producer = self._run(self._opened(config))
 
     async def _opened(self, config: ProducerConfig) -> Any:
-        compression = str(config.compression_type)
-        producer = self._aiokafka.AIOKafkaProducer(
-            bootstrap_servers=_servers(config),
-            acks="all" if config.acks == -1 else config.acks,
-            max_batch_size=config.batch_size,
-            linger_ms=config.linger_ms,
-            compression_type=None if compression == "none" else compression,
-            enable_idempotence=config.enable_idempotence,
-            request_timeout_ms=config.request_timeout_ms,
-        )
+        producer = self._aiokafka.AIOKafkaProducer(**aiokafka_settings(config))
         try:
             await producer.start()
         except BaseException:
