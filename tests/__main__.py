@@ -1,7 +1,8 @@
 """`python -m tests [--slow]`: all tests in three parts, side by side, each in a pytest of its own.
 
-The tests of Spark share one session. The tests of Kafka share one server of each version. The other tests run on all
-cores, each file on one of them (pytest-xdist). The output and the times of each part are left in build/tests.
+The tests of Spark share one session. The tests of Kafka share one server of each version. The other tests run in one
+more process than cores, because some of them wait, and each file in one of these (pytest-xdist). The output and the
+times of each part are left in build/tests.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.quick import workers
+
 FOLDER = Path("build/tests")
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 # Without the plugin's own order: tests/conftest.py lets the longest files start first.
-ON_ALL_CORES = ["-n", str(len(os.sched_getaffinity(0))), "--dist", "loadfile", "--no-loadscope-reorder"]
+IN_PARALLEL = ["-n", str(workers()), "--dist", "loadfile", "--no-loadscope-reorder"]
 OUTCOMES = ("failed", "passed", "skipped", "xfailed", "xpassed", "error", "errors")
 OUTCOME = re.compile(rf"(\d+) ({'|'.join(OUTCOMES)})\b")
 ENDING = re.compile(r"\b\d+ \w+.* in \d+\.\d+s\b")
 PARTS = {
     "spark": ["-m", "spark{}"],
     "kafka": ["-m", "kafka and not spark{}"],
-    "python": ["-m", "not kafka and not spark{}", *ON_ALL_CORES],
+    "python": ["-m", "not kafka and not spark{}", *IN_PARALLEL],
 }
 
 

@@ -132,6 +132,8 @@ def main() -> int:
     )
     arguments, pytest_arguments = parser.parse_known_args()
     began = time.monotonic()
+    if arguments.core:  # the whole `make sanitize` has more seeds and examples
+        os.environ.setdefault("KAFKABUF_EFFORT", "quick")
     sync(COPY)
     build(COPY, KAFKABUF_SANITIZE="1")
     try:
