@@ -649,7 +649,7 @@ def test_line_that_had_no_line_feed_is_not_cut_by_a_resumed_run(
     with path.open("ab") as file:
         file.write(added)
     assert produce(cluster, topic, path, "--resume").exit_code == 0
-    assert sorted(values(cluster, topic)) == sorted(sent)  # the topic has two partitions
+    assert sorted(value or b"" for value in values(cluster, topic)) == sorted(sent)  # of two partitions
     state = json.loads(Path(f"{path}.kafkabuf-resume").read_bytes())
     assert state["count"] == len(path.read_bytes().splitlines())
 
