@@ -34,11 +34,10 @@ LENGTHY = frozenset(Path(__file__).with_name("lengthy.txt").read_text(encoding="
 # The files that take longest start first, so that the other workers do not wait for them at the end.
 LONG = {
     "tests/virtual/test_virtual.py",
-    "tests/hostile/test_fuzz_api.py",
-    "tests/hostile/test_fuzz_faults.py",
-    "tests/sending/test_greenlets.py",
-    "tests/cli/test_cli_spark.py",
-    "tests/cli/test_cli_kills.py",
+    "tests/hostile/fuzz_api/test_fuzz_api.py",
+    "tests/sending/greenlets/test_greenlets.py",
+    "tests/cli/test_spark.py",
+    "tests/cli/test_kills.py",
     "tests/broker/replica/test_simulation.py",
     "tests/memory/test_memory.py",
 }
