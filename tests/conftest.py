@@ -35,6 +35,7 @@ LENGTHY = frozenset(Path(__file__).with_name("lengthy.txt").read_text(encoding="
 LONG = {
     "tests/virtual/test_virtual.py",
     "tests/hostile/fuzz_api/test_fuzz_api.py",
+    "tests/hostile/fuzz_requests/test_faults.py",
     "tests/sending/greenlets/test_greenlets.py",
     "tests/cli/test_spark.py",
     "tests/cli/test_kills.py",
