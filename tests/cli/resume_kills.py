@@ -46,6 +46,8 @@ def value(kind: str, number: int) -> bytes:
     """Of a row that is not faulty."""
     if kind in _LINES:
         return b"%d %s" % (number, _TEXT.encode())
+    if kind == "csv":  # whose columns are text
+        return b'{"id":"%d","text":"%s"}' % (number, _TEXT.encode())
     return b'{"id":%d,"text":"%s"}' % (number, _TEXT.encode())
 
 
