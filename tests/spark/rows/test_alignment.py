@@ -97,7 +97,7 @@ def test_driver_refuses_rows_that_are_aligned_for_another_number_of_partitions(
 ) -> None:
     writer = BatchWriter(sink_of(cluster, topic, schema_of("value", value=4), **more))
     with pytest.raises(
-        KafkaError, match=rf"align\(\) was told 4 partitions, but topic '{topic}' has 3: .*align\(df, 3"
+        KafkaError, match=rf"align\(\) got 4 partitions, but topic '{topic}' has 3: .*align\(df, 3"
     ):
         pickle.dumps(writer)
 
@@ -105,6 +105,6 @@ def test_driver_refuses_rows_that_are_aligned_for_another_number_of_partitions(
 def test_task_refuses_them_where_the_driver_cannot_check(cluster: EmbeddedCluster, topic: str) -> None:
     sink: Any = sink_of(cluster, topic, schema_of("value", value=4), drivercheck="false")
     pickle.dumps(BatchWriter(sink))
-    with pytest.raises(ConfigError, match=r"align\(\) was told 4 partitions"):
+    with pytest.raises(ConfigError, match=r"align\(\) got 4 partitions"):
         sink.send(iter([pa.record_batch({"value": [b"a"]})]))
     assert placed(cluster.bootstrap_servers, topic) == []

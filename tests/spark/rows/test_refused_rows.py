@@ -238,9 +238,9 @@ class NamesNoRow:
     """Brokers that refuse a batch and name no row in it, as those before Kafka 2.4."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        from kafkabuf.sending import sender
+        from kafkabuf.sending import recovery
 
-        patch.setattr(sender, "_errors_of_records", lambda error, _: (None, None))
+        patch.setattr(recovery, "_errors_of_records", lambda error, _: (None, None))
         without_limits(patch)
 
 
