@@ -96,9 +96,7 @@ def test_driver_refuses_rows_that_are_aligned_for_another_number_of_partitions(
     cluster: EmbeddedCluster, topic: str, more: dict[str, str]
 ) -> None:
     writer = BatchWriter(sink_of(cluster, topic, schema_of("value", value=4), **more))
-    with pytest.raises(
-        KafkaError, match=rf"align\(\) got 4 partitions, but topic '{topic}' has 3: .*align\(df, 3"
-    ):
+    with pytest.raises(KafkaError, match=rf"align\(\) got 4 partitions, but topic '{topic}' has 3: .*align\(df, 3"):
         pickle.dumps(writer)
 
 
