@@ -16,6 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import compiled
 from bench.kernels import ALL, ROUNDS
 
 ROOT = Path(__file__).parent.parent
@@ -51,6 +52,7 @@ class Count:
 def count_kernels() -> dict[str, Count]:
     """The count of every kernel."""
     valgrind, setarch = _path_of("valgrind"), _path_of("setarch")
+    compiled.load("core")  # the kernels' process has no PATH, and so no compiler
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         preload = _compile_marks(folder)
