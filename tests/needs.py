@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
+# Whether the sanitizers watch this process: everything takes longer then.
+SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 
 
 class Need:

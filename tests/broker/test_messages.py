@@ -370,7 +370,7 @@ def test_many_records_do_not_keep_the_nodes_from_their_clients(tmp_path: Path, o
         assert len(cluster.wait_for_messages("t", count)) == count
         assert len(cluster.messages("t")) == count
         assert sum(1 for _ in cluster.consume("t", timeout=0)) == count
-        assert cluster.longest < 0.1
+        assert cluster.longest < 1
 
 
 def test_threads_read_at_the_same_time(cluster: EmbeddedCluster) -> None:

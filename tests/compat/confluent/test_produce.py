@@ -20,13 +20,13 @@ from tests.compat.reports import PATIENCE, Reports
 
 
 def test_records_of_an_unknown_topic_keep_their_order(new: Callable[..., Producer], cluster: EmbeddedCluster) -> None:
-    cluster.set_latency(0.2, METADATA)
+    cluster.set_latency(1.0, METADATA)
     producer, reports = new(), Reports()
     started = time.monotonic()
     values = [str(n).encode() for n in range(200)]
     for number, value in enumerate(values):
         producer.produce("not-known-yet", value, partition=0, on_delivery=reports if number % 2 else None)
-    assert time.monotonic() - started < 0.2
+    assert time.monotonic() - started < 1.0
     assert len(producer) == 200
     assert producer.flush(PATIENCE) == 0
     assert reports.values == values[1::2]
@@ -61,7 +61,7 @@ def test_a_call_that_interrupts_a_moving_line_sends_no_record_twice(alone: Calla
 def test_a_record_that_waits_for_its_topic_keeps_its_bytes(
     new: Callable[..., Producer], cluster: EmbeddedCluster
 ) -> None:
-    cluster.set_latency(0.2, METADATA)
+    cluster.set_latency(1.0, METADATA)
     producer, reports, value = new(), Reports(), bytearray(b"before")
     producer.produce("reused-buffer", value, on_delivery=reports)
     value[:] = b"behind"
@@ -138,7 +138,7 @@ def test_no_digit_of_a_number_is_cut_off(alone: Callable[..., Producer], number:
 def test_memory_of_the_caller_may_change_while_the_topic_is_unknown(
     new: Callable[..., Producer], cluster: EmbeddedCluster
 ) -> None:
-    cluster.set_latency(0.2, METADATA)
+    cluster.set_latency(1.0, METADATA)
     producer, memory = new(), bytearray(b"before")
     producer.produce("known-later", memory, memory, headers={"name": memory})
     memory[:] = b"after that"
@@ -151,7 +151,7 @@ def test_full_memory_raises_buffer_error_at_once(new: Callable[..., Producer], c
     producer = new(queue__buffering__max__kbytes=1, message__max__bytes=16_384, batch__size=16_384)
     producer.produce(TOPIC, b"known")
     producer.flush(PATIENCE)
-    cluster.delay_next(PRODUCE, 1, times=100)
+    cluster.delay_next(PRODUCE, 3, times=100)
     started = time.monotonic()
 
     def fill() -> None:
@@ -160,7 +160,7 @@ def test_full_memory_raises_buffer_error_at_once(new: Callable[..., Producer], c
 
     with pytest.raises(BufferError, match="Queue full"):
         fill()
-    assert time.monotonic() - started < 0.9
+    assert time.monotonic() - started < 2.7
     cluster.clear_faults()
     assert producer.flush(PATIENCE) == 0
 

@@ -24,7 +24,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.hostile.fuzz_requests.target import SANITIZED, Case
+from tests.hostile.fuzz_requests.target import Case
+from tests.needs import SANITIZED
 
 _SLOWER = 5 if SANITIZED else 1
 TURN_SECONDS = 8.0 * _SLOWER

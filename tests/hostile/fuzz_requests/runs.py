@@ -30,8 +30,9 @@ from tests.hostile.fuzz_requests import cases as fuzz_cases
 from tests.hostile.fuzz_requests.cases import Cases
 from tests.hostile.fuzz_requests.faults import MEASURED, Fault, Summary, describe
 from tests.hostile.fuzz_requests.progress import Progress, Watch, Worker
-from tests.hostile.fuzz_requests.target import GENERATION, SANITIZED, Case, Target, corpus
+from tests.hostile.fuzz_requests.target import GENERATION, Case, Target, corpus
 from tests.hostile.fuzz_requests.worlds import KINDS, FuzzError
+from tests.needs import SANITIZED
 
 # Every second generation has no folder and one node.
 WORLDS = ("memory", "folder", "memory", "three", "folder", "sasl")

@@ -32,6 +32,7 @@ from kafkabuf.protocol.error_codes import ErrorCode
 from tests.broker.raw_client import batch, error_codes
 from tests.hostile.fuzz_requests.measures import Client, Log, Meter, Selector
 from tests.hostile.fuzz_requests.worlds import PASSWORD, TOPIC, USER, FuzzError, World, few_descriptors
+from tests.needs import SANITIZED
 
 CORPUS = Path(__file__).with_name("corpus.txt")
 # The prefix of all names in the corpus.
@@ -41,7 +42,6 @@ MAX_WAIT = 0.1
 MAX_MEMORY = 64 << 20
 # Under sanitizers everything takes longer, and freed memory is kept for a while. FUZZ_SLOWER=10 is for a machine whose
 # processors serve others too: caches and clock rates are theirs.
-SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 SLOWER = 30 if SANITIZED else int(os.environ.get("FUZZ_SLOWER", "1"))
 # A world serves so many requests, or serves for so long, before a new world takes its place. What it makes, changes or
 # deletes, folders above all, has more time: a topic of thousands of partitions must live to see its deletion.
