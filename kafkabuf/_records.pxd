@@ -29,6 +29,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kafkabuf.memory._held cimport Headers, Held, hold, hold_headers
+from kafkabuf.memory._order cimport kb_in_order
 from kafkabuf.wire._wire cimport (
     Field, field_size, payload, put_field, put_i8, put_uvarint, put_varint, uvarint_size, varint_size,
 )
@@ -79,10 +80,11 @@ cdef struct Record:
 
 
 cdef struct RecordsBuilder:
-    # Set once by builder_init.
+    # Set by builder_init, and when the batch moves to larger memory.
     uint8_t* base
     size_t capacity          # bytes of memory at `base`; the first record must end within them
     size_t write_limit       # each further record must end within these bytes; at most `capacity`
+    size_t limit             # the one of both that holds for the next record
     int8_t magic
     # Set by `wrap`.
     int8_t codec             # compression, bits 0 to 2 of the attributes; 0: no compression
@@ -159,13 +161,15 @@ cdef inline size_t wrap_overhead(const RecordsBuilder* b) noexcept nogil:
 # Kafka's hasRoomFor: the first record may exceed write_limit, since the memory was allocated for it.
 cdef inline bint has_room(const RecordsBuilder* b, Record* r) noexcept nogil:
     measure(b, r)
-    return b.position + <size_t>r.size <= (b.write_limit if b.count else b.capacity)
+    return b.position + <size_t>r.size <= b.limit
 
 
-# The record must have been measured for the builder's present position.
+# The record must have been measured for the builder's present position. One store makes it part of the batch, that of
+# the position, behind its bytes and behind the timestamp from which it counts.
 cdef inline void append(RecordsBuilder* b, const Record* r) noexcept nogil:
     if b.count == 0:
         b.base_timestamp = b.first_timestamp = r.timestamp
+        b.limit = b.write_limit
     if r.timestamp > b.max_timestamp:
         b.max_timestamp = r.timestamp
     if b.magic >= 2:
@@ -187,6 +191,7 @@ cdef inline void append_record_v2(RecordsBuilder* b, const Record* r) noexcept n
     p = put_uvarint(p, <uint64_t>r.header_count << 1)
     for i in range(2 * r.header_count):
         p = put_field(p, &r.headers[i])
+    kb_in_order()
     b.position = <size_t>(p - b.base)
 
 

@@ -6,6 +6,7 @@ from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kafkabuf.memory._held cimport Held, hold_nothing, release_held
+from kafkabuf.memory._order cimport kb_in_order
 from kafkabuf.memory._view cimport items_of, length_of, view_of
 from kafkabuf.wire._wire cimport (
     kb_crc32, kb_crc32_init, kb_crc32c, kb_crc32c_init, murmur2, put_bytes, put_i8, put_i16, put_i32, put_i64,
@@ -25,6 +26,7 @@ cdef void builder_init(
     b.base = base
     b.capacity = capacity
     b.write_limit = min(write_limit, capacity)
+    b.limit = capacity
     b.magic = magic
     b.codec = 0
     b.position = records_start(b)
@@ -58,6 +60,7 @@ cdef void append_message(RecordsBuilder* b, const Record* r) noexcept nogil:
     if r.value.size > 0:
         p = put_bytes(p, r.value.data, <size_t>r.value.size)
     _write_crc(start, p)
+    kb_in_order()
     b.position = <size_t>(p - b.base)
 
 

@@ -264,8 +264,8 @@ cdef class BulkAppend:
     cdef int claim(self, PartitionQueue queue, Segment segment) except -1:
         segment.queue = queue
         segment.batch = queue.open
-        segment.first_index = queue.open.builder.count
-        segment.bytes = -<int64_t>queue.open.builder.position
+        segment.first_index = queue.open.stored.builder.count
+        segment.bytes = -<int64_t>queue.open.stored.builder.position
         segment.first_row = self.first_row + self.row
         # The claim comes after the steps that may raise, because only a segment in `claimed` is given back.
         self.segments.append(segment)
@@ -275,15 +275,15 @@ cdef class BulkAppend:
             self.segments.pop()
             raise
         self.accumulator.claim(queue)
-        self.cursors[queue.partition].builder = &segment.batch.builder
+        self.cursors[queue.partition].builder = &segment.batch.stored.builder
         self.cursors[queue.partition].segment = <int32_t>(len(self.segments) - 1)
         return 0
 
     cdef int give_back(self, Segment segment) except -1:
         """End the claim. The records that were appended since the claim are the segment."""
         cdef Batch batch = segment.batch
-        segment.rows = batch.builder.count - segment.first_index
-        segment.bytes += batch.builder.position
+        segment.rows = batch.stored.builder.count - segment.first_index
+        segment.bytes += batch.stored.builder.position
         segment.end_row = self.first_row + self.row
         self.cursors[batch.partition].builder = NULL
         enter_lock(&self.accumulator.pool.guard)

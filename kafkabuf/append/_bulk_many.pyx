@@ -75,7 +75,7 @@ cdef class SequenceWalker:
         cdef Record* r = &self.bulk.record
         cdef Batch batch = (<Segment>self.bulk.claimed[self.bulk.partition]).batch
         return batch.add_callback(
-            callback, new_future(batch, batch.builder.count - 1, r.timestamp, r.key.size, r.value.size))
+            callback, new_future(batch, batch.stored.builder.count - 1, r.timestamp, r.key.size, r.value.size))
 
     cdef bint append_prepared(
         self, object value, object key, object headers, object partition, object timestamp

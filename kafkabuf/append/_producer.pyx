@@ -174,16 +174,16 @@ cdef class ProducerCore:
                 sticky = number < 0
                 queue = topic.sticky if sticky else <PartitionQueue>topic.queues[number]
             batch = queue.open
-            if batch is None or not has_room(&batch.builder, r):
+            if batch is None or not has_room(&batch.stored.builder, r):
                 before = batch
                 batch = self.room_for(topic, queue, sticky, r, waited)
                 news = batch is not before  # which is full
             # Or a call that opened the batch has failed before its append, and nobody has woken the Sender.
-            news = news or batch.builder.count == 0
-            future = new_future(batch, batch.builder.count, r.timestamp, r.key.size, r.value.size)
+            news = news or batch.stored.builder.count == 0
+            future = new_future(batch, batch.stored.builder.count, r.timestamp, r.key.size, r.value.size)
             if callback is not None or opaque is not None:
                 batch.keep(callback, opaque, future)
-            append(&batch.builder, r)
+            append(&batch.stored.builder, r)
             self.records_sent += 1
         finally:
             leave_lock(&self.accumulator.pool.guard)
@@ -200,7 +200,7 @@ cdef class ProducerCore:
             topic.leave(queue, size_upper_bound(self.accumulator.magic, r))
             queue = topic.sticky
         batch = self.accumulator.open_batch(queue, r, self.max_block - waited)
-        measure(&batch.builder, r)
+        measure(&batch.stored.builder, r)
         return batch
 
     # ---- the user's serializers, partitioner and interceptors --------------------------------------------------------

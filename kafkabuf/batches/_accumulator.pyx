@@ -70,7 +70,7 @@ cdef class PartitionQueue:
         return 0
 
     cdef int count_filled(self, Batch batch) except -1:
-        self.filled_last = <int64_t>batch.builder.position
+        self.filled_last = <int64_t>batch.stored.builder.position
         self.filled += self.filled_last
         return 0
 
@@ -98,7 +98,9 @@ cdef list ints(list numbers):
 
 
 cdef bint comes_before(Batch batch, Batch other) noexcept:
-    return batch.first < other.first if batch.number == other.number else batch.number < other.number
+    if batch.stored.number == other.stored.number:
+        return batch.stored.first < other.stored.first
+    return batch.stored.number < other.stored.number
 
 
 @cython.final
@@ -242,7 +244,7 @@ cdef class AccumulatorCore:
 
     cdef Batch open_batch(self, PartitionQueue queue, Record* r, double patience):
         cdef Py_ssize_t slab, extent
-        if queue.open is not None and has_room(&queue.open.builder, r):
+        if queue.open is not None and has_room(&queue.open.stored.builder, r):
             return queue.open
         extent = self.next_extent(queue, r)
         self.require_open()
@@ -275,8 +277,8 @@ cdef class AccumulatorCore:
         cdef int64_t needed
         if batch.extent > 0 or batch.closed or batch.outcome != PENDING:
             return 0
-        measure(&batch.builder, r)
-        needed = <int64_t>batch.builder.position + r.size
+        measure(&batch.stored.builder, r)
+        needed = <int64_t>batch.stored.builder.position + r.size
         # As the first record of another batch `r` takes no more: the Sender may take this batch during a wait.
         if needed > self.batch_size:
             return 0
@@ -305,7 +307,7 @@ cdef class AccumulatorCore:
         cdef Batch batch = queue.open
         cdef Py_ssize_t grown
         if batch is not None:
-            if has_room(&batch.builder, r):
+            if has_room(&batch.stored.builder, r):
                 self.pool.release(slab, extent)
                 return batch
             grown = self.grown(batch, r)
@@ -414,7 +416,7 @@ cdef class AccumulatorCore:
         except BaseException:
             self.pool.release(slab, extent)
             raise
-        batch.number = self.opened
+        batch.stored.number = self.opened
         self.opened += 1
         queue.open = batch
         return batch
@@ -435,7 +437,7 @@ cdef class AccumulatorCore:
 
     cdef int compress(self, Batch batch) except -1:
         """Compress a batch. A batch larger than the scratch borrows a run; if no run is free the batch goes plain."""
-        cdef Py_ssize_t needed = self.pool.slabs_for(scratch_size(batch.builder.position))
+        cdef Py_ssize_t needed = self.pool.slabs_for(scratch_size(batch.stored.builder.position))
         cdef Py_ssize_t scratch = self.scratch
         if needed > self.scratch_slabs:
             scratch = self.pool.try_allocate(needed)

@@ -14,7 +14,7 @@ writes without the GIL.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kafkabuf._pool cimport BufferPool
-from kafkabuf._records cimport RecordsBuilder
+from kafkabuf.batches._stored cimport StoredBatch
 
 
 cdef enum Outcome:
@@ -27,10 +27,18 @@ cdef class Batch:
     # ---- fixed at construction
     cdef readonly str topic
     cdef readonly int32_t partition
-    cdef readonly int64_t number            # the accumulator sets it; it rises in the order in which batches are opened
     cdef readonly double created            # Clock.monotonic() of the first record; delivery.timeout.ms counts from it
     cdef BufferPool pool
     cdef object incomplete                  # the accumulator's OrderedDict of batches without an outcome
+
+    # ---- all that the next process needs, if the batch lies in a file (_stored.pxd), with the fields' owners below:
+    #      builder     the appending threads while the batch is open, the Sender once it is closed, and the claimant
+    #                  while it is claimed
+    #      number      the accumulator, once
+    #      first       thread: Sender (_split.pyx); the lock guards reads
+    #      numbers     thread: Sender (_sequences.pyx)
+    cdef StoredBatch* stored
+    cdef StoredBatch own                    # where `stored` lies if no file has it
 
     # ---- the memory, a run of the pool. `move` changes these fields and the builder's base, while the batch is open or
     # for its claimant. Nobody else has the address then.
@@ -39,7 +47,6 @@ cdef class Batch:
 
     # ---- the records: owned by the appending threads while the batch is open, by the Sender once it is closed, and by
     #      the claimant while it is claimed
-    cdef RecordsBuilder builder
     cdef readonly bint closed               # takes no further record
     cdef double compression                 # compressed bytes divided by plain bytes; 1: the records went plain
     cdef bint tried                         # the codec has run; the records may be plain still
@@ -52,10 +59,7 @@ cdef class Batch:
     cdef int32_t leader_epoch               # newest leader epoch under which the batch was drained; -1: unknown
     cdef int readers                        # requests whose bytes a socket may still read, and the claimant
 
-    # ---- thread: Sender; the batch's numbers (_sequences.pyx), -1: it has no numbers yet
-    cdef readonly int64_t producer_id
-    cdef readonly int16_t producer_epoch
-    cdef readonly int32_t base_sequence     # number of its first record
+    # ---- thread: Sender; the batch's numbers (_sequences.pyx)
     cdef readonly bint renumbered           # the header, and the request in flight, still have the old numbers
     cdef public bint unseen                 # the broker refused the newest attempt because of the batch's number
     cdef public bint doubtful               # an attempt ended, and it is not certain that the broker did not append it
@@ -63,7 +67,6 @@ cdef class Batch:
     #                                         part under numbers of the whole, and refuses the part's own numbers
 
     # ---- a batch that was refused as too large, and its parts (_split.pyx): the Sender writes, the lock guards reads
-    cdef readonly int32_t first             # index of the first record, as its future counts; 0 except in parts
     cdef readonly list parts                # the parts of a whole in order, the whole itself last; None: never split
     cdef readonly Batch whole               # the batch in whose slab this part lies; None: this batch is no part
     cdef Batch behind                       # the part behind; this part claims it until this part is done
@@ -156,7 +159,7 @@ cdef inline Batch holder(Batch batch, int32_t index):
     high = len(batch.parts)
     while high - low > 1:
         middle = (low + high) // 2
-        if (<Batch>batch.parts[middle]).first <= index:
+        if (<Batch>batch.parts[middle]).stored.first <= index:
             low = middle
         else:
             high = middle
@@ -165,7 +168,7 @@ cdef inline Batch holder(Batch batch, int32_t index):
 
 # The offset of a record of `part`, the batch that holds the record now; -1: the broker has named no offset.
 cdef inline int64_t offset_in(Batch part, RecordFuture future) noexcept:
-    return part.base_offset + future.index - part.first if part.base_offset >= 0 else -1
+    return part.base_offset + future.index - part.stored.first if part.base_offset >= 0 else -1
 
 
 # Milliseconds: the broker's, if the broker has set the timestamps of the batch.

@@ -18,22 +18,27 @@ def give_back_claims() -> int: ...
 class Batch:
     topic: str
     partition: int
-    number: int
+    @property
+    def number(self) -> int: ...
     created: float
     closed: bool
     claimed: bool
     announced: bool
     attempts: int
     retry_at: float
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def base_sequence(self) -> int: ...
     renumbered: bool
     unseen: bool
     doubtful: bool
     @property
     def whole_doubtful(self) -> bool: ...
-    first: int
+    @property
+    def first(self) -> int: ...
     parts: list[Batch] | None
     whole: Batch | None
     base_offset: int

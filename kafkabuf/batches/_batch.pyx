@@ -16,8 +16,10 @@ from libc.string cimport memcpy
 
 from kafkabuf.cpython._hints cimport put_hint, refuse_await
 from kafkabuf.process._lock cimport enter_lock, leave_lock
+from kafkabuf.memory._order cimport kb_in_order
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
+from kafkabuf.batches._stored cimport pack_run, put_numbers
 from kafkabuf.cpython._sealed cimport seal
 
 from kafkabuf.batches.codec import DoesNotFit
@@ -110,24 +112,50 @@ cdef class Batch:
         self.extent = extent
         self.generation = pool.generation(slab, extent)
         self.base_offset = self.log_append_time = -1
-        self.producer_id = self.producer_epoch = self.base_sequence = self.leader_epoch = -1
+        self.leader_epoch = -1
+        self.stored = &self.own
+        self.stored.run = pack_run(slab, extent)
+        put_numbers(self.stored, -1, -1, -1)
         self.incomplete = incomplete
         self.compression = 1.0
-        builder_init(&self.builder, pool.address(slab, extent), pool.size_of(extent), write_limit, magic)
+        builder_init(&self.stored.builder, pool.address(slab, extent), pool.size_of(extent), write_limit, magic)
+
+    @property
+    def number(self):
+        """It rises in the order in which the accumulator opens batches."""
+        return self.stored.number
+
+    @property
+    def first(self):
+        """The index of the first record, as its future counts: 0 except in parts."""
+        return self.stored.first
+
+    @property
+    def producer_id(self):
+        return self.stored.producer_id
+
+    @property
+    def producer_epoch(self):
+        return self.stored.producer_epoch
+
+    @property
+    def base_sequence(self):
+        """The number of its first record; -1: it has no numbers yet."""
+        return self.stored.base_sequence
 
     @property
     def count(self):
         """The number of records in the batch."""
-        return self.builder.count
+        return self.stored.builder.count
 
     @property
     def size(self):
         """Encoded bytes, the batch header included."""
-        return self.builder.position
+        return self.stored.builder.position
 
     @property
     def magic(self):
-        return self.builder.magic
+        return self.stored.builder.magic
 
     @property
     def done(self):
@@ -144,7 +172,7 @@ cdef class Batch:
         """The number of records whose outcome no callback gets; all of them, once the callbacks have run."""
         if self.on_acknowledged is not None:
             return 0
-        return max(0, self.builder.count - (0 if self.thunks is None else len(self.thunks) // 2))
+        return max(0, self.stored.builder.count - (0 if self.thunks is None else len(self.thunks) // 2))
 
     @property
     def succeeded(self):
@@ -159,13 +187,17 @@ cdef class Batch:
         return self.pool.generation(self.slab, self.extent) == self.generation
 
     cdef void move(self, Py_ssize_t slab, Py_ssize_t extent, size_t write_limit) noexcept:
-        cdef RecordsBuilder* b = &self.builder
+        cdef RecordsBuilder* b = &self.stored.builder
         cdef Py_ssize_t old_slab = self.slab, old_extent = self.extent
         cdef uint8_t* base = self.pool.address(slab, extent)
         memcpy(base, b.base, b.position)
         b.base = base
         b.capacity = <size_t>self.pool.size_of(extent)
         b.write_limit = min(write_limit, b.capacity)
+        b.limit = b.write_limit if b.count else b.capacity
+        kb_in_order()
+        self.stored.run = pack_run(slab, extent)
+        kb_in_order()
         self.slab = slab
         self.extent = extent
         self.generation = self.pool.generation(slab, extent)
@@ -179,7 +211,7 @@ cdef class Batch:
         return 0
 
     cdef int compress(self, object codec, uint8_t* scratch, Py_ssize_t scratch_size) except -1:
-        cdef RecordsBuilder* b = &self.builder
+        cdef RecordsBuilder* b = &self.stored.builder
         cdef size_t begin = records_start(b)
         cdef size_t plain = b.position - begin
         cdef Py_ssize_t size = 0
@@ -305,7 +337,7 @@ cdef class Batch:
                 leave_lock(&self.pool.guard)
             if thunks is not None and not self.pool.disowned:  # in a forked child: the parent runs the callbacks
                 self.run_callbacks(thunks)
-            if self.on_acknowledged is not None and self.builder.count and not self.pool.disowned:
+            if self.on_acknowledged is not None and self.stored.builder.count and not self.pool.disowned:
                 self.tell(opaques)
         finally:
             # The garbage collector does not look into a RecordFuture. It would never free an object that has futures,
@@ -353,7 +385,7 @@ cdef class Batch:
         """The error of the future's record."""
         if self.record_errors is None:
             return self.error
-        return self.record_errors.get(future.index - self.first, self.error_of_others)
+        return self.record_errors.get(future.index - self.stored.first, self.error_of_others)
 
     cdef int run_callbacks(self, list thunks) except -1:
         cdef Py_ssize_t done = 0
@@ -402,11 +434,11 @@ cdef class Batch:
         cdef bint by_broker = self.log_append_time >= 0
         try:
             if opaques:
-                opaques.extend([None] * (self.builder.count - len(opaques)))
+                opaques.extend([None] * (self.stored.builder.count - len(opaques)))
             self.on_acknowledged(BatchOutcome(
-                self.topic, self.partition, self.base_offset, self.builder.count,
-                self.log_append_time if by_broker else self.builder.first_timestamp,
-                self.log_append_time if by_broker else self.builder.max_timestamp,
+                self.topic, self.partition, self.base_offset, self.stored.builder.count,
+                self.log_append_time if by_broker else self.stored.builder.first_timestamp,
+                self.log_append_time if by_broker else self.stored.builder.max_timestamp,
                 self.error if self.record_errors is None else self.error_of_others,
                 dict(self.record_errors or ()), opaques or []))
         except BaseException as error:  # even SystemExit: the waiting threads must wake

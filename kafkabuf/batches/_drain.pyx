@@ -151,7 +151,7 @@ cdef class DrainCore(AccumulatorCore):
     cdef int64_t cost(self, Batch batch, bint exhausted) noexcept:
         if exhausted or batch.extent < 0:
             return self.pool.size_of(batch.extent)
-        return <int64_t>batch.builder.position
+        return <int64_t>batch.stored.builder.position
 
     cdef int take_room(self, PartitionQueue queue, Room room, OpenShare share, bint exhausted) except -1:
         cdef int64_t size = 0
@@ -231,7 +231,7 @@ cdef class DrainCore(AccumulatorCore):
                     cost = self.cost(batch, exhausted)
                     if batches and size + cost > most:
                         break
-                    empty = batch.builder.count == 0
+                    empty = batch.stored.builder.count == 0
                     if scarce and not batch.closed:
                         self.open_drained += self.pool.size_of(batch.extent)
                     if not empty:
@@ -307,8 +307,8 @@ cdef class DrainCore(AccumulatorCore):
             state.number(queue, batch)
         if batch.attempts == 0 or batch.renumbered:
             batch.renumbered = False
-            finish(&batch.builder, batch.producer_id, batch.producer_epoch, batch.base_sequence,
-                   state is not None and state.transactional)
+            finish(&batch.stored.builder, batch.stored.producer_id, batch.stored.producer_epoch,
+                   batch.stored.base_sequence, state is not None and state.transactional)
         return 0
 
     def compress_ahead(self):
@@ -356,7 +356,7 @@ cdef class DrainCore(AccumulatorCore):
                 # A part of a split batch shares its slab with others. A larger batch does not fit the scratch.
                 if (place > LEFT_TO_SENDER and batch.closed and not batch.claimed and not batch.tried
                         and batch.attempts == 0 and batch.whole is None and batch.parts is None
-                        and <Py_ssize_t>batch.builder.position <= self.batch_size):
+                        and <Py_ssize_t>batch.stored.builder.position <= self.batch_size):
                     batch.claim()
                     return batch
         return None

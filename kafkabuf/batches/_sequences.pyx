@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport Batch
+from kafkabuf.batches._stored cimport put_numbers
 
 
 cdef class SequenceCore:
@@ -24,7 +25,7 @@ cdef class SequenceCore:
             return False
         if self.send_allowed is not None and not self.send_allowed(queue.topic, queue.partition):
             return False
-        if head.base_sequence >= 0:
+        if head.stored.base_sequence >= 0:
             return (len(under_way) > 0 and head is under_way[0]) or head is queue.asked
         if queue.unresolved:
             return False
@@ -41,7 +42,7 @@ cdef class SequenceCore:
 
     cdef int number(self, PartitionQueue queue, Batch batch) except -1:
         """The batch is drained: give it the next numbers, unless it has numbers already."""
-        if batch.base_sequence >= 0:
+        if batch.stored.base_sequence >= 0:
             batch.unseen = False
             if batch is queue.asked:  # put_back then puts the batch to its place by number
                 queue.asked = None
@@ -49,10 +50,8 @@ cdef class SequenceCore:
         if not self.is_current(queue):
             self.start_sequences_at_beginning(queue)
         queue.in_sequence.append(batch)  # first: it may fail for want of memory, and then the batch has no numbers
-        batch.producer_id = self.producer_id
-        batch.producer_epoch = self.producer_epoch
-        batch.base_sequence = queue.next_sequence
-        queue.next_sequence = sequence_after(queue.next_sequence, batch.builder.count)
+        put_numbers(batch.stored, self.producer_id, self.producer_epoch, queue.next_sequence)
+        queue.next_sequence = sequence_after(queue.next_sequence, batch.stored.builder.count)
         return 0
 
     cdef int unnumber(self, PartitionQueue queue, Batch batch) except -1:
@@ -60,8 +59,8 @@ cdef class SequenceCore:
         cdef list under_way = queue.in_sequence
         if batch.attempts == 0 and not batch.renumbered and under_way and under_way[len(under_way) - 1] is batch:
             under_way.pop()
-            queue.next_sequence = batch.base_sequence
-            batch.producer_id = batch.producer_epoch = batch.base_sequence = -1
+            queue.next_sequence = batch.stored.base_sequence
+            put_numbers(batch.stored, -1, -1, -1)
         return 0
 
     cdef int completed(self, PartitionQueue queue, Batch batch, int64_t base_offset) except -1:
@@ -70,15 +69,15 @@ cdef class SequenceCore:
         cdef Py_ssize_t place = 0
         cdef int32_t last
         if base_offset >= 0:
-            queue.last_acked_offset = max(queue.last_acked_offset, base_offset + batch.builder.count - 1)
+            queue.last_acked_offset = max(queue.last_acked_offset, base_offset + batch.stored.builder.count - 1)
         if len(under_way) == 0 or under_way[0] is not batch:
             place = under_way.index(batch) if batch in under_way else -1  # -1: it expired meanwhile
         if place >= 0:
             del under_way[place]
             if batch.renumbered:  # the broker took it under its old numbers, so no batch will use the new numbers
                 return self.close_gap(queue, batch, place)
-        if batch.producer_id == queue.producer_id and batch.producer_epoch == queue.producer_epoch:
-            last = sequence_after(batch.base_sequence, batch.builder.count - 1)
+        if batch.stored.producer_id == queue.producer_id and batch.stored.producer_epoch == queue.producer_epoch:
+            last = sequence_after(batch.stored.base_sequence, batch.stored.builder.count - 1)
             if is_later(last, queue.last_acked):
                 queue.last_acked = last
             else:  # the later batches may be in another log, and the leader may refuse the next number
@@ -110,16 +109,14 @@ cdef class SequenceCore:
         queue.last_acked = beginning - 1
         queue.unresolved = False
         for batch in queue.in_sequence:
-            batch.producer_id = self.producer_id
-            batch.producer_epoch = self.producer_epoch
-            batch.base_sequence = queue.next_sequence
+            put_numbers(batch.stored, self.producer_id, self.producer_epoch, queue.next_sequence)
             batch.renumbered = True
-            queue.next_sequence = sequence_after(queue.next_sequence, batch.builder.count)
+            queue.next_sequence = sequence_after(queue.next_sequence, batch.stored.builder.count)
 
     def is_next(self, PartitionQueue queue not None, Batch batch not None):
         """Whether the broker, as far as the producer knows, takes this batch of the partition next."""
         return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.renumbered
-                and is_later(batch.base_sequence, queue.last_acked))
+                and is_later(batch.stored.base_sequence, queue.last_acked))
 
     def was_overtaken(self, PartitionQueue queue not None, Batch batch not None):
         """Whether the batch is the first without an outcome, and the broker has already taken a later number.
@@ -128,7 +125,7 @@ cdef class SequenceCore:
         does not take this batch any more.
         """
         return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.renumbered
-                and not is_later(batch.base_sequence, queue.last_acked))
+                and not is_later(batch.stored.base_sequence, queue.last_acked))
 
     def in_doubt(self, PartitionQueue queue not None, Batch batch not None):
         """The first batch behind this refused batch that has no outcome and that the broker may have taken, or None.
@@ -194,13 +191,13 @@ cdef class SequenceCore:
         cdef Py_ssize_t place = 0
         cdef Batch batch
         while place < len(under_way) and (<Batch>under_way[place]).base_sequence == free:
-            free = sequence_after(free, (<Batch>under_way[place]).builder.count)
+            free = sequence_after(free, (<Batch>under_way[place]).stored.builder.count)
             place += 1
         for batch in under_way[place:]:
             if batch.doubtful:
                 return
         for batch in under_way[place:]:
-            batch.producer_id = batch.producer_epoch = batch.base_sequence = -1
+            put_numbers(batch.stored, -1, -1, -1)
             batch.renumbered = batch.unseen = False
             batch.attempts = 0
             batch.retry_at = 0
@@ -214,9 +211,9 @@ cdef class SequenceCore:
         """
         cdef Batch later
         cdef list under_way = queue.in_sequence
-        cdef int64_t free = LARGEST_SEQUENCE + <int64_t>1 - batch.builder.count
+        cdef int64_t free = LARGEST_SEQUENCE + <int64_t>1 - batch.stored.builder.count
         queue.next_sequence = sequence_after(queue.next_sequence, free)
         for place in range(place, len(under_way)):  # needs no memory: an error would leave some behind
             later = under_way[place]
-            later.base_sequence = sequence_after(later.base_sequence, free)
+            later.stored.base_sequence = sequence_after(later.stored.base_sequence, free)
         return 0

@@ -40,6 +40,7 @@ from kafkabuf.wire._wire cimport put_i64, put_varint, varint_size
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport PENDING, Batch, RecordFuture
 from kafkabuf.batches._sequences cimport sequence_after
+from kafkabuf.batches._stored cimport put_numbers
 
 cdef enum:
     # The places of fields in a message of magic 1.
@@ -57,15 +58,15 @@ def split(AccumulatorCore accumulator not None, Batch refused not None):
     cdef Batch whole = refused if refused.whole is None else refused.whole
     cdef Batch part, front
     cdef size_t limit
-    if refused.builder.codec:
+    if refused.stored.builder.codec:
         decompress(accumulator, refused)
-    limit = refused.builder.position
+    limit = refused.stored.builder.position
     # A part counts as a batch that was never sent: it is compressed again, and has all its attempts, as in Java.
     refused.attempts = 0
     refused.tried = False
     refused.retry_at = 0
     for part in [refused] if whole.parts is None else list(whole.parts):
-        if part.outcome == PENDING and part.builder.count > 1 and part.builder.position >= limit:
+        if part.outcome == PENDING and part.stored.builder.count > 1 and part.stored.builder.position >= limit:
             part.whole_doubtful = part.whole_doubtful or part.doubtful
             front = halve(part, whole)
             divide_numbers(queue, part, front)
@@ -75,7 +76,7 @@ def split(AccumulatorCore accumulator not None, Batch refused not None):
 
 cdef int decompress(AccumulatorCore accumulator, Batch batch) except -1:
     """Decompress the records in place. A batch of several records fits batch.size, and so the scratch."""
-    cdef RecordsBuilder* b = &batch.builder
+    cdef RecordsBuilder* b = &batch.stored.builder
     cdef uint8_t* records = b.base + records_start(b)
     cdef size_t size = b.position - records_start(b) - wrap_overhead(b)
     cdef uint8_t* scratch = accumulator.pool.address(accumulator.scratch, accumulator.scratch_slabs)
@@ -90,7 +91,7 @@ cdef int decompress(AccumulatorCore accumulator, Batch batch) except -1:
 cdef Batch halve(Batch batch, Batch whole):
     """Make a batch of the first half of a batch's records, with the users' objects and waiting threads."""
     cdef Batch front = Batch.__new__(Batch, batch.topic, batch.partition, batch.created, batch.pool, batch.slab,
-                                     batch.extent, 0, batch.builder.magic, batch.incomplete)
+                                     batch.extent, 0, batch.stored.builder.magic, batch.incomplete)
     cdef list parts = [whole], thunks = [], opaques = [], sleepers = []
     front.on_acknowledged = batch.on_acknowledged
     front.thunks = []
@@ -99,14 +100,14 @@ cdef Batch halve(Batch batch, Batch whole):
     # The code makes no object below, so that no other thread runs and finds a record in both batches or in neither.
     enter_lock(&batch.pool.guard)
     try:
-        cut(&batch.builder, &front.builder)
+        cut(&batch.stored.builder, &front.stored.builder)
         front.closed = True
-        front.number = batch.number
+        front.stored.number = batch.stored.number
         front.doubtful = batch.doubtful
         front.whole_doubtful = batch.whole_doubtful
         front.whole = whole
-        front.first = batch.first
-        batch.first += front.builder.count
+        front.stored.first = batch.stored.first
+        batch.stored.first += front.stored.builder.count
         if whole.parts is None:
             whole.parts = parts
         stand_in_front(whole.parts, batch, front)
@@ -118,13 +119,11 @@ cdef Batch halve(Batch batch, Batch whole):
 
 cdef int divide_numbers(PartitionQueue queue, Batch batch, Batch front) except -1:
     """Divide the batch's sequence numbers between both halves, so that the later batches keep theirs."""
-    if batch.base_sequence < 0:
+    if batch.stored.base_sequence < 0:
         return 0
-    front.producer_id = batch.producer_id
-    front.producer_epoch = batch.producer_epoch
-    front.base_sequence = batch.base_sequence
+    put_numbers(front.stored, batch.stored.producer_id, batch.stored.producer_epoch, batch.stored.base_sequence)
     front.renumbered = batch.renumbered
-    batch.base_sequence = sequence_after(batch.base_sequence, front.builder.count)
+    batch.stored.base_sequence = sequence_after(batch.stored.base_sequence, front.stored.builder.count)
     queue.in_sequence.insert(queue.in_sequence.index(batch), front)
     return 0
 
@@ -153,19 +152,19 @@ cdef int hand_over(Batch batch, Batch front, list thunks, list opaques, list sle
     if batch.thunks is not None:
         for i in range(0, len(batch.thunks), 2):
             future = <RecordFuture>batch.thunks[i + 1]
-            receiver = front.thunks if future.index < batch.first else thunks
+            receiver = front.thunks if future.index < batch.stored.first else thunks
             receiver.append(batch.thunks[i])
             receiver.append(future)
     if batch.sleepers is not None:
         for sleeper in batch.sleepers:
             future = (<tuple>sleeper)[1]
-            if future is not None and future.index < batch.first:
+            if future is not None and future.index < batch.stored.first:
                 front.sleepers.append(sleeper)
             else:
                 sleepers.append(sleeper)
     if batch.opaques is not None:
         for i in range(len(batch.opaques)):
-            (front.opaques if i < front.builder.count else opaques).append(batch.opaques[i])
+            (front.opaques if i < front.stored.builder.count else opaques).append(batch.opaques[i])
     batch.thunks = thunks
     batch.opaques = opaques
     batch.sleepers = sleepers

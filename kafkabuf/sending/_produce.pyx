@@ -104,12 +104,12 @@ cpdef Frame build_request(int version, int correlation_id, bytes client_id, int 
         p = put_count(p, len(<list>group), flexible)
         for batch in <list>group:
             p = put_i32(p, batch.partition)
-            p = put_count(p, batch.builder.position, flexible)
+            p = put_count(p, batch.stored.builder.position, flexible)
             frame.add(span, p - span)
-            frame.add(batch.builder.base, batch.builder.position)
-            records += batch.builder.position
+            frame.add(batch.stored.builder.base, batch.stored.builder.position)
+            records += batch.stored.builder.position
             # The broker may explain the error of the batch and of each record, and names the topic each time.
-            largest += RESPONSE_OF_A_PARTITION + (RESPONSE_OF_A_RECORD + size) * (1 + batch.builder.count)
+            largest += RESPONSE_OF_A_PARTITION + (RESPONSE_OF_A_RECORD + size) * (1 + batch.stored.builder.count)
             span = p
             p = put_tags(p, flexible)
         p = put_tags(p, flexible)

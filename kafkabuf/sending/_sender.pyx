@@ -332,14 +332,14 @@ cdef class SenderCore:
         cdef int64_t records = 0
         cdef double size
         for batch in batches:
-            size = <double>batch.builder.position
-            records += batch.builder.count
+            size = <double>batch.stored.builder.position
+            records += batch.stored.builder.count
             stats.batch_size.record(size, now)
             stats.compression.record(batch.compression, now)
             stats.queue_time.record((now - batch.created) * 1000.0, now)
-            stats.record_size.record(size / batch.builder.count, now)
+            stats.record_size.record(size / batch.stored.builder.count, now)
             topic = stats.topic(batch.topic)
-            topic.records.record(batch.builder.count, now)
+            topic.records.record(batch.stored.builder.count, now)
             topic.bytes.record(size, now)
             topic.compression.record(batch.compression, now)
         stats.records.record(<double>records, now)
