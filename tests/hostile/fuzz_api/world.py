@@ -12,6 +12,7 @@ import itertools
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -142,7 +143,9 @@ class World:
     def require_whole(self, producer: KafkaProducer) -> None:
         producer._thread.join(self.patience)
         if producer._thread.is_alive():
-            self.problems.append("the Sender's thread goes on after close()")
+            frame = sys._current_frames().get(producer._thread.ident or 0)
+            stack = "".join(traceback.format_stack(frame))
+            self.problems.append(f"the Sender's thread goes on after close():\n{stack}")
             return
         try:
             assert_whole(producer.pool)
