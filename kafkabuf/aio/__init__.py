@@ -16,6 +16,7 @@ from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import copy_context
+from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
@@ -485,7 +486,16 @@ class AIOKafkaProducer(Generic[K, V]):
         self, method: Callable[Concatenate[KafkaProducer, P], BulkReport], *args: P.args, **kwargs: P.kwargs
     ) -> AIOBulkReport:
         report = AIOBulkReport.yet_to_come()  # first: once rows are queued, nothing may raise
-        report.report = await self._in_thread(method, *args, **kwargs)
+
+        @wraps(method)
+        def call(producer: KafkaProducer, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            report.report = method(producer, *args, **kwargs)
+
+        try:
+            await self._in_thread(call, *args, **kwargs)
+        except MemoryError:
+            if report.report is None:  # otherwise the rows are queued, and Python found no memory to come back here
+                raise
         report._ends = self._ends
         return report
 
