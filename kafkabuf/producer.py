@@ -32,7 +32,7 @@ from kafkabuf.hints import PRODUCER, hints
 from kafkabuf.interceptors import close_all
 from kafkabuf.memory.buffers import Headers, K, V
 from kafkabuf.metadata.metadata import Metadata, TopicInfo
-from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
+from kafkabuf.metadata.topic_names import TOPIC_RULE, is_legal_topic
 from kafkabuf.metrics.snapshot import Metrics, telemetry_of
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.process.producer_log import log_as

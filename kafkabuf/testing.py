@@ -29,7 +29,8 @@ from kafkabuf.errors import (
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
-from kafkabuf.metadata.snapshot import TOPIC_RULE, PartitionInfo, TopicInfo, is_legal_topic
+from kafkabuf.metadata.snapshot import PartitionInfo, TopicInfo
+from kafkabuf.metadata.topic_names import TOPIC_RULE, is_legal_topic
 from kafkabuf.shown import also_unfinished
 from kafkabuf.transactions.groups import group_of
 from kafkabuf.transactions.idempotence import producer_state

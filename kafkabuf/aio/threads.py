@@ -21,7 +21,8 @@ class Threads:
         self._most = most
         self._name = name
         self._idle_time = idle_time
-        # ---- guarded by `_lock`, which no `with` block holds: its end takes memory, and the lock would stay held
+        # ---- guarded by `_lock`. No `with` block takes it where the thread must get on without memory: its beginning
+        #      takes some
         self._lock = Lock()
         self.count = 0  # of threads
         self._idle: list[_Worker] = []
@@ -30,8 +31,7 @@ class Threads:
 
     def start(self, call: Callable[[], object]) -> None:
         """Have a thread make the call. Raises RuntimeError or MemoryError if no thread can: then nobody makes it."""
-        self._lock.acquire()
-        try:
+        with self._lock:
             if self._ended:
                 raise RuntimeError("the producer is closed")
             if self._idle:
@@ -43,8 +43,6 @@ class Threads:
                 self._waiting.append(call)
                 return
             self.count += 1
-        finally:
-            self._lock.release()
         self._start_thread(call)
 
     def _start_thread(self, call: Callable[[], object]) -> None:
@@ -65,13 +63,10 @@ class Threads:
 
     def end(self) -> None:
         """Take no further call. The threads end with their calls; nobody waits for them."""
-        self._lock.acquire()
-        try:
+        with self._lock:
             self._ended = True
             while self._idle:
                 self._idle.pop().work.release()
-        finally:
-            self._lock.release()
 
     def next_of(self, worker: _Worker) -> bool:
         """The worker has made its call. False: its thread ends, as it does where there is no memory to wait."""

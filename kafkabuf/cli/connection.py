@@ -150,7 +150,7 @@ def servers_of(config: ProducerConfig) -> str:
 
 def require_topic(topic: str) -> None:
     """Raises click.BadParameter for an argument TOPIC that is no name of a topic."""
-    from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
+    from kafkabuf.metadata.topic_names import TOPIC_RULE, is_legal_topic
 
     if not is_legal_topic(topic):
         raise click.BadParameter(f"{topic!r} is no topic: {TOPIC_RULE}", param_hint="TOPIC")

@@ -6,7 +6,6 @@ A snapshot is immutable: metadata.py replaces it as a whole, so that readers nee
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,8 +17,6 @@ from kafkabuf.process.producer_log import producer_log
 log = producer_log("kafkabuf.network")
 
 NO_LEADER = -1
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-TOPIC_RULE = "a topic's name has 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and is neither '.' nor '..'"
 UNKNOWN_EPOCH = -1
 # After this many responses in a row that seem out of date, the client believes them. With their back-offs they take
 # seconds. In this time a broker that lags behind catches up.
@@ -159,8 +156,3 @@ def _newest(known: tuple[PartitionInfo, ...], received: tuple[PartitionInfo, ...
     both = zip(known, received, strict=False)
     newer = [old if UNKNOWN_EPOCH != new.leader_epoch < old.leader_epoch else new for old, new in both]
     return (*newer, *known[len(newer) :], *received[len(newer) :])
-
-
-def is_legal_topic(name: object) -> bool:
-    """Whether a topic can have this name (org.apache.kafka.common.internals.Topic). `TOPIC_RULE` is the rule."""
-    return isinstance(name, str) and _LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")

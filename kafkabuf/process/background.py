@@ -109,14 +109,11 @@ class CallsInTurn:
     def start(self, call: Callable[[], T], on_done: Callable[[], None]) -> Call[T]:
         """Run the call as soon as its turn comes. The caller must hold what this method returns."""
         added = Call(call, on_done)
-        self._lock.acquire()
-        try:
+        with self._lock:
             self._waiting.append(weakref.ref(added))
             if self._running:
                 return added
             self._running = True
-        finally:
-            self._lock.release()
         try:
             new_thread(self._run, self._name).start()
         except (RuntimeError, MemoryError) as error:
@@ -130,12 +127,9 @@ class CallsInTurn:
 
     def _next(self) -> Call[Any] | None:
         """The next call that somebody holds. None: there is no such call, and the next `start` needs a new thread."""
-        self._lock.acquire()
-        try:
+        with self._lock:
             while self._waiting:
                 if (call := self._waiting.popleft()()) is not None:
                     return call
             self._running = False
             return None
-        finally:
-            self._lock.release()

@@ -106,14 +106,11 @@ def _hand_over(line: _Line) -> None:
     global _running
     if len(_queue) >= LONGEST:
         return
-    _lock.acquire()
-    try:
+    with _lock:
         _queue.append(line)
         if _running:
             return
         _running = True
-    finally:
-        _lock.release()
     try:
         new_thread(_run, "kafkabuf-log").start()
     except BaseException:

@@ -25,6 +25,8 @@ from importlib import import_module
 from importlib.machinery import BuiltinImporter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from kafkabuf.process._guard import Guard
+
 T = TypeVar("T")
 
 
@@ -54,40 +56,17 @@ else:
 
     _thread = _own_copy()
 
-    class _Lock:
-        """A lock whose `with` block ends without memory. The end of a `with` block of CPython's own locks takes some:
-        where there is none it raises, and the lock stays held."""
-
-        __slots__ = ("acquire", "lock", "release")
-        kind = staticmethod(_thread.allocate_lock)
+    class Lock(Guard):
+        __slots__ = ()
 
         def __init__(self):
-            self.lock = self.kind()
-            self.acquire, self.release = self.lock.acquire, self.lock.release
+            super().__init__(_thread.allocate_lock())
 
-        def __enter__(self):
-            return self.acquire()
-
-        def __exit__(self, kind, error, traceback):
-            self.release()
-
-        def __repr__(self):
-            return repr(self.lock)
-
-    class Lock(_Lock):
-        __slots__ = ("locked",)
+    class RLock(Guard):
+        __slots__ = ()
 
         def __init__(self):
-            super().__init__()
-            self.locked = self.lock.locked
-
-    class RLock(_Lock):
-        __slots__ = ("_is_owned",)
-        kind = staticmethod(_thread.RLock)
-
-        def __init__(self):
-            super().__init__()
-            self._is_owned = self.lock._is_owned
+            super().__init__(_thread.RLock())
 
     get_ident = _thread.get_ident
     Local = _thread._local  # of a thread, and not of a greenlet

@@ -41,7 +41,7 @@ from kafkabuf.errors import (
     ProducerFencedError,
     TransactionalIdNotFoundError,
 )
-from kafkabuf.metadata.snapshot import is_legal_topic
+from kafkabuf.metadata.topic_names import is_legal_topic
 from kafkabuf.sharing import SharedTransaction, assign, begin_shared, join, leave
 from kafkabuf.shown import escaped
 from kafkabuf.spark.guarantees import preflight

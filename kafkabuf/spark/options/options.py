@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Self
 
 from kafkabuf.errors import ConfigError
-from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
+from kafkabuf.metadata.topic_names import TOPIC_RULE, is_legal_topic
 from kafkabuf.spark.options import option_names
 from kafkabuf.spark.options.choices import choice, yes_or_no
 from kafkabuf.spark.options.format_options import FormatOptions, key_rule

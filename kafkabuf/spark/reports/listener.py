@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading  # noqa: TID251 (a real lock is compiled, and Spark's discovery of the sink loads no extension)
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from kafkabuf.process.threads import Lock
 from kafkabuf.spark.reports import kept_report
 from kafkabuf.spark.reports.report import WriteReport
 
@@ -76,7 +76,7 @@ class ReportListener(StreamingQueryListener):
 
     def __init__(self, on_report: Callable[[StreamingQueryProgress, WriteReport], Any] | None = None) -> None:
         self._on_report = on_report
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._totals: dict[str, QueryTotals] = {}
         self._has_warned = False
 
