@@ -77,8 +77,8 @@ class RecordAccumulator(DrainCore):
         """Send all buffered records without lingering, and wait until each has an outcome. Raises TimeoutError."""
         deadline = None if timeout is None else self.clock.monotonic() + timeout
         token = object()
-        self.flushes.add(token)
         try:
+            self.flushes.add(token)
             self.wakeup()
             for batch in self.incomplete_batches():
                 seconds_left = None if deadline is None else deadline - self.clock.monotonic()
