@@ -91,6 +91,8 @@ cdef class BufferPool:
     # A run, now in state OPEN; -1 if no such run is free, while threads wait for memory (no caller overtakes them), and
     # after close.
     cdef Py_ssize_t try_allocate(self, Py_ssize_t extent) noexcept nogil
+    # Take this very run, now in state OPEN. False, and no change, if a part of it is not free.
+    cdef bint occupy(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil
     # As try_allocate, but waits its turn until deadline_s, a time of clock.monotonic() (None: for ever). Needs the GIL.
     # Raises AllocationTooLargeError, BufferExhaustedError, ClosedError.
     cdef Py_ssize_t wait_allocate(self, Py_ssize_t extent, object deadline_s) except -1

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkabuf.clock import Clock
+from kafkabuf.memory.buffers import Buffer
 
 @final
 class BufferPool:
@@ -22,6 +23,7 @@ class BufferPool:
         poison: bool = False,
         on_wait: Callable[[float], None] | None = None,
         on_exhausted: Callable[[], None] | None = None,
+        memory: Buffer | None = None,
     ) -> None: ...
 
     on_wait: Callable[[float], None] | None

@@ -27,11 +27,13 @@ import numpy as np
 from kafkabuf.process._lock cimport break_lock
 from kafkabuf.memory._view cimport items_of, length_of, view_of
 from kafkabuf.memory._blocks cimport (
-    block_in_use, block_inconsistency, block_size, count_blocks, put_block, set_up_blocks, take_block, tear_down_blocks,
+    block_in_use, block_inconsistency, block_size, count_blocks, put_block, set_up_blocks, take_block, take_block_here,
+    tear_down_blocks,
 )
 from kafkabuf.cpython._sealed cimport seal
 from kafkabuf.memory._slabs cimport (
-    CUT, MAX_SLABS, STATES, SlabState, count_states, in_use, inconsistency, put, set_up, take, tear_down,
+    CUT, MAX_SLABS, STATES, SlabState, count_states, in_use, inconsistency, put, set_up, take, take_here,
+    tear_down,
 )
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import AllocationTooLargeError, BufferExhaustedError, ClosedError, ConfigError
@@ -123,12 +125,13 @@ cdef class BufferPool:
     sees `waiting`. It calls `on_wait(seconds)` after the wait (Kafka's bufferpool-wait-time), and `on_failure()` if it
     got no memory in time. If such a hook raises, the allocation raises the hook's error and keeps no memory. `poison`
     overwrites released memory, which exposes code that still reads it. `arena` is all of the memory as a read-only
-    NumPy array, for tools and tests: other threads write to it meanwhile. The constructor raises ConfigError for sizes
+    NumPy array, for tools and tests: other threads write to it meanwhile. `memory`, a writable buffer of `total` bytes,
+    is used in place of new memory: a mapped file. The constructor raises ConfigError for sizes
     that make no slab, and MemoryError if the machine refuses the arena.
     """
 
     def __cinit__(self, Py_ssize_t total, Py_ssize_t slab_size, *, clock=None, bint poison=False, on_wait=None,
-                  on_exhausted=None):
+                  on_exhausted=None, memory=None):
         if slab_size < 1 or total < slab_size:
             raise ConfigError(f"buffer.memory is {total} bytes and batch.size {slab_size} bytes: batch.size must be at "
                               f"least 1 and buffer.memory at least batch.size")
@@ -143,10 +146,12 @@ cdef class BufferPool:
         self.clock = SystemClock() if clock is None else clock
         self.on_wait = on_wait
         self.on_exhausted = on_exhausted
-        cdef ReadOnlyArena memory = ReadOnlyArena.__new__(ReadOnlyArena, _new_arena(total))
-        self.memory = memory
-        self.base = memory.base
-        self.arena = np.frombuffer(memory, np.uint8)
+        cdef ReadOnlyArena arena = ReadOnlyArena.__new__(ReadOnlyArena, _new_arena(total) if memory is None else memory)
+        if arena.size != total:
+            raise ValueError(f"the memory has {arena.size} bytes, and the pool needs {total}")
+        self.memory = arena
+        self.base = arena.base
+        self.arena = np.frombuffer(arena, np.uint8)
         kb_prefer_huge_pages(self.base, total)
         if set_up(&self.table, self.slab_count) < 0 or set_up_blocks(&self.blocks, self.slab_count, slab_size) < 0:
             raise MemoryError(f"no memory for the bookkeeping of {self.slab_count} slabs")
@@ -209,6 +214,16 @@ cdef class BufferPool:
         if slab == SHUT:
             raise ClosedError("the buffer pool was closed and hands out no more memory")
         return slab
+
+    cdef bint occupy(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil:
+        cdef bint free_until_now = False
+        kb_spin_lock(&self.lock)
+        if extent > 0:
+            free_until_now = take_here(&self.table, slab, extent)
+        elif self.exists(slab, extent):
+            free_until_now = take_block_here(&self.blocks, &self.table, slab, -extent)
+        kb_spin_unlock(&self.lock)
+        return free_until_now
 
     cdef int set_state(self, Py_ssize_t slab, Py_ssize_t extent, SlabState state) noexcept nogil:
         cdef int result = -1

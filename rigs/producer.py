@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kafkabuf._pool import BufferPool
@@ -21,6 +22,8 @@ from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.protocol import messages
 from kafkabuf.sending.sender import Sender
+from kafkabuf.spool.file import Layout, SpoolFile
+from kafkabuf.spool.recovery import recover
 from kafkabuf.transactions.idempotence import producer_state
 from rigs.fake_client import Answer, FakeClient, Record, Sent, encode_answer, read_records
 
@@ -146,7 +149,7 @@ class Rig:
     """Pool, accumulator, metadata and Sender of one producer under a ManualClock. The test calls the Sender's turns.
 
     `leaders` are the node ids of TOPIC's partitions. `settings` have Kafka's names in Python's spelling. The memory has
-    `slabs` slabs of SLAB bytes.
+    `slabs` slabs of SLAB bytes, and lies in `file` if one is given: what the file holds is queued first.
     """
 
     def __init__(
@@ -157,6 +160,7 @@ class Rig:
         clock: ManualClock | None = None,
         client: FakeClient | None = None,
         wakeup: Callable[[], object] = lambda: None,
+        file: Path | None = None,
         **settings: Any,
     ) -> None:
         memory = {"batch_size": SLAB, "buffer_memory": slabs * SLAB}
@@ -164,7 +168,10 @@ class Rig:
         self.config = ProducerConfig.from_mapping(defaults | settings)
         self.clock = clock or ManualClock(auto_advance=True)
         # The pool fills a released slab with 0xDD: kafka-python refuses a request from such a slab.
-        self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=self.clock, poison=True)
+        layout = Layout(self.config.buffer_memory, self.config.slab_size)
+        self.file = None if file is None else SpoolFile(file, layout)
+        arena = None if self.file is None else self.file.arena
+        self.pool = BufferPool(*layout, clock=self.clock, poison=True, memory=arena)
         self.client = client or FakeClient()
         self.client.limit = self.config.max_in_flight_requests_per_connection
         self.metadata = Metadata(self.config, self.clock)
@@ -175,12 +182,13 @@ class Rig:
         network = cast(NetworkClient, self.client)
         self.sender = Sender(self.config, self.accumulator, self.metadata, network, self.clock)
         self.producer = Appender(self.accumulator, self.config, self.clock)
+        self.recovered = None if self.file is None else recover(self.file, self.accumulator)
         self.topic = self.accumulator.topic_queues(TOPIC, list(leaders))
         # The producer has its id, and each leader is proven, as after a first batch.
         if (state := self.accumulator.producer_state) is not None:
             state.set_producer_id_and_epoch(PRODUCER_ID, 0)
         for queue in self.topic.queues:
-            if state is not None:
+            if state is not None and not queue.in_sequence:
                 state.start_sequences_at_beginning(queue)
             queue.proven = True
         self.log: dict[tuple[str, int], list[Record]] = {}  # the records that the broker has stored

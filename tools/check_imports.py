@@ -34,7 +34,7 @@ LAYERS = (
     {"batches"},
     {"transactions", "admin"},
     {"_partition", "serialization", "interceptors", "partitioner"},
-    {"append", "formats", "sending", "metrics"},
+    {"append", "formats", "sending", "metrics", "spool"},
     {"producer", "sharing", "typing"},
     {""},
     {"spark", "cli", "aio", "testing", "prometheus", "opentelemetry", "pytest_plugin", "broker"}

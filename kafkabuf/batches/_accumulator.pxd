@@ -20,6 +20,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 from kafkabuf._pool cimport BufferPool
 from kafkabuf._records cimport Record
 from kafkabuf.batches._batch cimport Batch
+from kafkabuf.batches._stored cimport StoredPartition, StoredTables
 
 
 cdef extern from "<math.h>":
@@ -33,6 +34,7 @@ cdef object uninitialized(object self)
 cdef class PartitionQueue:
     cdef readonly str topic
     cdef readonly int32_t partition
+    cdef StoredPartition* entry         # in the file's table; NULL until a batch of the partition lies in a file
     cdef Batch open                     # takes the next record; always the last of `batches`; None: no batch is open
     cdef readonly object batches        # deque of Batch, oldest first; the Sender has not taken them yet
     cdef readonly int64_t filled        # bytes of all batches so far that take no further record
@@ -112,6 +114,8 @@ cdef class AccumulatorCore:
     # The same for a caller that must not wait in any thread: its patience is NEVER_WAITS. An event loop may go on in
     # another thread, and a thread of its pool may get the ident of a thread that has ended. None: no such caller.
     cdef public object loop_allocator
+    cdef public StoredTables tables     # of the file in which batches outlive the process; None: there is no file
+    cdef public bint transactional      # the batches belong to transactions
     # ---- guarded by the producer's lock
     cdef readonly set slow_nodes        # nodes that get no records without key and partition (KIP-794)
     cdef readonly dict waits_since      # node id -> time since which the node has taken no batch that was ready
@@ -154,6 +158,8 @@ cdef class AccumulatorCore:
     # Thread: Sender. No other thread uses the first scratch.
     cdef int compress(self, Batch batch) except -1
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t extent)
+    # Have the file keep the batch. Raises KafkaError if the table of batches is full. Else it runs no Python code.
+    cdef int keep(self, PartitionQueue queue, Batch batch) except -1
     # Raises KeyError for a batch of another accumulator.
     cdef PartitionQueue queue_for(self, Batch batch)
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from kafkabuf._pool import BufferPool
 from kafkabuf.batches._batch import Batch
+from kafkabuf.batches._stored import StoredTables
 from kafkabuf.batches.codec import Codec
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
@@ -68,6 +69,8 @@ class AccumulatorCore:
     availability_timeout: float
     nonwaiting_allocators: dict[int, Callable[[int], tuple[int, int]]]
     loop_allocator: Callable[[int], tuple[int, int]] | None
+    tables: StoredTables | None
+    transactional: bool
     slow_nodes: set[int]
     waits_since: dict[int, float]
     topics: dict[str, TopicQueues]
@@ -77,6 +80,7 @@ class AccumulatorCore:
     closed_because: str | None
     refusal: Callable[[], KafkaError] | None
     on_failed: Callable[[Batch, bool], object] | None
+    def adopt(self, queue: PartitionQueue, place: int) -> bool: ...
     def fail(
         self,
         batch: Batch,

@@ -10,12 +10,19 @@ from collections import OrderedDict, deque
 
 from kafkabuf.process._lock cimport enter_lock, leave_lock, resume, suspend
 from kafkabuf._pool cimport SCRATCH, BufferPool
-from kafkabuf._records cimport LARGEST_BATCH, Record, has_room, measure, size_upper_bound
+from kafkabuf._records cimport (
+    LARGEST_BATCH, Record, RecordsBuilder, finish, has_room, measure, size_upper_bound,
+)
 from kafkabuf.batches._batch cimport PENDING, Batch, give_back_claims
+from kafkabuf.batches._stored cimport StoredBatch, extent_of, sequence_after, slab_of
+from kafkabuf.process._time cimport kb_time_ms, kb_time_ms_init
 
 from kafkabuf.batches.codec import scratch_size
-from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
+from kafkabuf.errors import ClosedError, ConfigError, KafkaError, RecordTooLargeError
 from kafkabuf.process.threads import get_ident
+
+
+kb_time_ms_init()
 
 
 cdef object uninitialized(object self):
@@ -401,9 +408,10 @@ cdef class AccumulatorCore:
             leave_lock(&self.pool.guard)
 
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t extent):
-        # Two steps may let another thread run: reading the clock, and making the object, which may run the garbage
-        # collector. No step after require_open does. A batch that was opened after `close` might find no Sender.
-        cdef Batch batch
+        # Three steps may let another thread run: reading the clock, and making the object and the partition's entry,
+        # which may run the garbage collector. No step after require_open does. A batch that was opened after `close`
+        # might find no Sender.
+        cdef Batch batch = None
         try:
             batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, extent,
                                   self.batch_size, self.magic, self.incomplete)
@@ -411,15 +419,62 @@ cdef class AccumulatorCore:
             if self.on_acknowledged is not None:
                 batch.opaques = []
                 batch.on_acknowledged = self.on_acknowledged
+            if self.tables is not None and queue.entry == NULL:
+                queue.entry = self.tables.enter(queue.topic, queue.partition)
             self.require_open()
+            batch.stored.number = self.opened
+            if self.tables is not None:
+                self.keep(queue, batch)
             self.enlist(queue, batch)
         except BaseException:
+            if batch is not None:
+                batch.come_home()
             self.pool.release(slab, extent)
             raise
-        batch.stored.number = self.opened
         self.opened += 1
         queue.open = batch
         return batch
+
+    cdef int keep(self, PartitionQueue queue, Batch batch) except -1:
+        if not batch.outlive(self.tables, self.tables.place_of(queue.entry), kb_time_ms(), self.transactional):
+            raise KafkaError(f"the file of kafkabuf.buffer.path holds {self.tables.batch_count} batches, and no more: "
+                             "raise batch.size or buffer.memory")
+        return 0
+
+    def adopt(self, PartitionQueue queue not None, Py_ssize_t place):
+        """Queue the batch in an entry of the file's table, behind those that the queue has (at opening).
+
+        The caller has checked the entry, and mended its builder: count and timestamps are those of the records. A batch
+        with numbers may have been sent under them: it keeps them, and the Sender sends nothing behind it before it has
+        an outcome. False, and no change, if a part of its run belongs to another batch.
+        """
+        cdef StoredBatch* entry = &self.tables.batches[place]
+        cdef RecordsBuilder* b = &entry.builder
+        cdef Py_ssize_t slab = slab_of(entry.run), extent = extent_of(entry.run)
+        cdef Batch batch
+        if not self.pool.occupy(slab, extent):
+            return False
+        batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, extent,
+                              self.batch_size, b.magic, self.incomplete)
+        b.base = batch.own.builder.base
+        b.capacity = batch.own.builder.capacity
+        b.write_limit = b.limit = batch.own.builder.write_limit
+        batch.stored = entry
+        batch.tables = self.tables
+        batch.thunks = []
+        batch.tried = b.codec != 0
+        batch.close()
+        queue.entry = &self.tables.partitions[entry.partition]
+        if entry.base_sequence >= 0:
+            batch.attempts = 1
+            batch.doubtful = True
+            queue.in_sequence.append(batch)
+            queue.producer_id, queue.producer_epoch = entry.producer_id, entry.producer_epoch
+            queue.next_sequence = sequence_after(entry.base_sequence, b.count)
+            finish(b, entry.producer_id, entry.producer_epoch, entry.base_sequence, False)
+        self.enlist(queue, batch)
+        self.opened = max(self.opened, entry.number + 1)
+        return True
 
     cdef int enlist(self, PartitionQueue queue, Batch batch) except -1:
         """Put a new batch into all lists, or into no list if the memory for an entry is missing."""

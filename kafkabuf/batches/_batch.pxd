@@ -14,7 +14,7 @@ writes without the GIL.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kafkabuf._pool cimport BufferPool
-from kafkabuf.batches._stored cimport StoredBatch
+from kafkabuf.batches._stored cimport StoredBatch, StoredTables
 
 
 cdef enum Outcome:
@@ -38,7 +38,8 @@ cdef class Batch:
     #      first       thread: Sender (_split.pyx); the lock guards reads
     #      numbers     thread: Sender (_sequences.pyx)
     cdef StoredBatch* stored
-    cdef StoredBatch own                    # where `stored` lies if no file has it
+    cdef StoredBatch own                    # where `stored` lies if no file has it, and once its slab went back
+    cdef StoredTables tables                # the file's; None: `stored` lies in `own`
 
     # ---- the memory, a run of the pool. `move` changes these fields and the builder's base, while the batch is open or
     # for its claimant. Nobody else has the address then.
@@ -90,6 +91,11 @@ cdef class Batch:
     cdef bint refused                       # what AccumulatorCore.count_failed passes on
 
     cdef bint owns_slab(self) noexcept
+    # From now on `stored` lies in a file's table: the next process finds the batch. The caller holds the producer's
+    # lock. False, and no change, if the table is full.
+    cdef bint outlive(self, StoredTables tables, int32_t partition, int64_t created_ms, bint transactional) noexcept
+    # `stored` lies in `own` again. The entry is free.
+    cdef void come_home(self) noexcept
     # Go on in a larger run, which the batch takes over, and give the present run back. The caller holds the producer's
     # lock. Runs no Python code.
     cdef void move(self, Py_ssize_t slab, Py_ssize_t extent, size_t write_limit) noexcept

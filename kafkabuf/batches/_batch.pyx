@@ -19,7 +19,7 @@ from kafkabuf.process._lock cimport enter_lock, leave_lock
 from kafkabuf.memory._order cimport kb_in_order
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
-from kafkabuf.batches._stored cimport pack_run, put_numbers
+from kafkabuf.batches._stored cimport StoredBatch, StoredTables, cast_shadow, pack_run, put_numbers, unshadow
 from kafkabuf.cpython._sealed cimport seal
 
 from kafkabuf.batches.codec import DoesNotFit
@@ -186,6 +186,28 @@ cdef class Batch:
     cdef bint owns_slab(self) noexcept:
         return self.pool.generation(self.slab, self.extent) == self.generation
 
+    cdef bint outlive(self, StoredTables tables, int32_t partition, int64_t created_ms, bint transactional) noexcept:
+        cdef StoredBatch* entry = tables.take()
+        if entry == NULL:
+            return False
+        entry[0] = self.own
+        entry.partition = partition
+        entry.created_ms = created_ms
+        entry.transactional = transactional
+        kb_in_order()
+        entry.live = True
+        self.stored = entry
+        self.tables = tables
+        return True
+
+    cdef void come_home(self) noexcept:
+        cdef StoredBatch* entry = self.stored
+        if entry != &self.own:
+            self.own = entry[0]
+            self.own.live = False
+            self.stored = &self.own
+            self.tables.give_back(entry)
+
     cdef void move(self, Py_ssize_t slab, Py_ssize_t extent, size_t write_limit) noexcept:
         cdef RecordsBuilder* b = &self.stored.builder
         cdef Py_ssize_t old_slab = self.slab, old_extent = self.extent
@@ -230,7 +252,10 @@ cdef class Batch:
         except Exception:
             logger.exception("compression failed for %r; its records are sent plain", self)
         if fits and <size_t>size + wrap_overhead(b) < plain:
+            if self.tables is not None:
+                cast_shadow(self.stored, scratch - self.pool.base, size, codec.id)
             wrap(b, scratch, <size_t>size, codec.id)
+            unshadow(self.stored)
             self.compression = <double>b.position / <double>(begin + plain)
         return 0
 
@@ -283,6 +308,7 @@ cdef class Batch:
             if behind is not None:
                 behind.unclaim()
         elif self.owns_slab():
+            self.come_home()  # first: the next owner of the slab may overwrite it at once
             if self.pool.release(self.slab, self.extent) != 0:
                 raise AssertionError(f"{self!r} was released twice")
         return 0
@@ -294,6 +320,7 @@ cdef class Batch:
         enter_lock(&self.pool.guard)
         cdef bint first = __sync_bool_compare_and_swap(&self.outcome, PENDING, SUCCEEDED)
         if first:
+            self.stored.live = False
             self.base_offset = base_offset
             self.log_append_time = log_append_time
         leave_lock(&self.pool.guard)
@@ -316,6 +343,7 @@ cdef class Batch:
         enter_lock(&self.pool.guard)
         cdef bint first = __sync_bool_compare_and_swap(&self.outcome, PENDING, FAILED)
         if first:
+            self.stored.live = False
             self.error = error
             self.record_errors = record_errors
             self.error_of_others = error_of_others

@@ -34,10 +34,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport Batch
-
-
-cdef enum:
-    LARGEST_SEQUENCE = 0x7FFFFFFF           # the next sequence number is 0
+from kafkabuf.batches._stored cimport LARGEST_SEQUENCE
 
 
 cdef class SequenceCore:
@@ -54,10 +51,6 @@ cdef class SequenceCore:
     cdef int unnumber(self, PartitionQueue queue, Batch batch) except -1
     cdef int completed(self, PartitionQueue queue, Batch batch, int64_t base_offset) except -1
     cdef int close_gap(self, PartitionQueue queue, Batch batch, Py_ssize_t place) except -1
-
-
-cdef inline int32_t sequence_after(int32_t sequence, int64_t count) noexcept nogil:
-    return <int32_t>((sequence + count) & LARGEST_SEQUENCE)
 
 
 # Whether `sequence` comes after `reference`. 0 follows the largest number. -1 (no number) comes before all numbers.

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport Batch
-from kafkabuf.batches._stored cimport put_numbers
+from kafkabuf.batches._stored cimport put_numbers, sequence_after
 
 
 cdef class SequenceCore:
@@ -82,6 +82,11 @@ cdef class SequenceCore:
                 queue.last_acked = last
             else:  # the later batches may be in another log, and the leader may refuse the next number
                 queue.proven = False
+        if queue.entry != NULL:
+            queue.entry.last_acked_offset = queue.last_acked_offset
+            queue.entry.producer_id = queue.producer_id
+            queue.entry.producer_epoch = queue.producer_epoch
+            queue.entry.last_acked = queue.last_acked
         return 0
 
     # ---- rare --------------------------------------------------------------------------------------------------------

@@ -39,8 +39,7 @@ from kafkabuf._records cimport RecordsBuilder, records_start, wrap_overhead
 from kafkabuf.wire._wire cimport put_i64, put_varint, varint_size
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport PENDING, Batch, RecordFuture
-from kafkabuf.batches._sequences cimport sequence_after
-from kafkabuf.batches._stored cimport put_numbers
+from kafkabuf.batches._stored cimport put_numbers, sequence_after
 
 cdef enum:
     # The places of fields in a message of magic 1.

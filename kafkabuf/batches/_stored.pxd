@@ -1,36 +1,95 @@
 # cython: language_level=3
-"""What a batch needs to outlive its process: its records' place, and the numbers under which it was sent. Plain C.
+"""What of a batch and of its partition outlives the process. Plain C, in memory of this process or in a mapped file.
 
-The struct lies in its Batch, or with `buffer_path` in the table of a mapped file, where the next process finds it. The
-code that writes it is the same. Each step that may be cut off by the end of the process becomes visible by one store,
-behind all stores that the step needs (_order.h):
+A StoredBatch lies in its Batch, or with `buffer_path` in the table of a file, where the next process finds it. The code
+that writes it is the same. The process may be killed between any two instructions. So each step becomes visible by one
+store, behind all stores that the step needs (memory/_order.h):
 
-    a record        builder.position, behind the record's bytes. Count and timestamps follow from the records
-    a larger run    run, behind the copy of the records
-    numbers         base_sequence, behind id and epoch
+    a batch                 live, behind everything else
+    a record                builder.position, behind its bytes. Count and timestamps follow from the records
+    a larger run            run, behind the copy of the records
+    numbers                 base_sequence, behind id and epoch
+    records rewritten       shadowed: set behind the shadow, a whole copy elsewhere of what the rewritten records say,
+      (compressed, split)   and cleared behind the last byte. While it is set, the shadow counts
+    the end of the batch    live = False, before anybody else gets the memory
+
+The producer's lock guards the tables, and the comment of Batch names the owners of a StoredBatch's fields.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kafkabuf._records cimport RecordsBuilder
 from kafkabuf.memory._order cimport kb_in_order
 
 
+# The records of a batch as they lie elsewhere: in a scratch.
+cdef struct Shadow:
+    int64_t at                      # bytes from the beginning of the arena
+    int64_t size
+    int8_t codec
+
+
 cdef struct StoredBatch:
-    # ---- the records; of a batch that is open, only base_timestamp and position are what they say at any instant
+    # ---- the records. Of an open batch only base_timestamp and position are true at every instant
     RecordsBuilder builder
     int64_t run                     # the run of the pool, packed by `pack_run`
     # ---- its place among the batches of its producer
     int64_t number                  # rises in the order in which batches are opened
     int32_t first                   # index of the first record, as its future counts; 0 except in parts
-    # ---- under which it was sent; base_sequence -1: it has no numbers
-    int32_t base_sequence           # number of its first record
+    # ---- under which it was sent
+    int32_t base_sequence           # number of its first record; -1: it has no numbers
     int64_t producer_id
     int16_t producer_epoch
+    # ---- in a file only
+    uint8_t live                    # whether the entry holds a batch
+    uint8_t shadowed
+    uint8_t transactional           # it belongs to a transaction
+    int32_t partition               # its StoredPartition's place in the table
+    int64_t created_ms              # time of day at which the batch was opened
+    Shadow shadow
+
+
+# What a partition's queue remembers of its log: what the broker has acknowledged last. Thread: Sender.
+cdef struct StoredPartition:
+    int64_t last_acked_offset       # -1: no offset yet
+    int64_t producer_id             # the id under which `last_acked` counts; -1: no batch has been acknowledged
+    int32_t last_acked              # number of the last record that the broker is known to have
+    int16_t producer_epoch
+    uint8_t used                    # whether the entry belongs to a partition
+    int32_t topic                   # its StoredTopic's place in the table
+    int32_t partition
+
+
+cdef enum:
+    LONGEST_NAME = 249              # bytes of a topic's name
+    MOST_PARTITIONS = 1 << 17       # of a topic: more is damage, and would take gigabytes of memory
+
+
+cdef struct StoredTopic:
+    int32_t name_size               # 0: the entry belongs to no topic
+    int32_t partitions
+    uint8_t[16] topic_id            # zeros: the brokers are too old to name it
+    char[LONGEST_NAME + 7] name
+
+
+cdef enum:
+    LARGEST_SEQUENCE = 0x7FFFFFFF   # the next sequence number is 0
+
+
+cdef inline int32_t sequence_after(int32_t sequence, int64_t count) noexcept nogil:
+    return <int32_t>((sequence + count) & LARGEST_SEQUENCE)
 
 
 cdef inline int64_t pack_run(Py_ssize_t slab, Py_ssize_t extent) noexcept nogil:
     return <int64_t>slab << 32 | <uint32_t>extent
+
+
+cdef inline Py_ssize_t slab_of(int64_t run) noexcept nogil:
+    return <Py_ssize_t>(run >> 32)
+
+
+cdef inline Py_ssize_t extent_of(int64_t run) noexcept nogil:
+    return <Py_ssize_t><int32_t>(<uint32_t>run)
 
 
 # Number the batch anew. An end of the process in between leaves a batch without numbers: nobody numbers a batch anew
@@ -44,3 +103,42 @@ cdef inline void put_numbers(
     stored.producer_epoch = producer_epoch
     kb_in_order()
     stored.base_sequence = base_sequence
+
+
+# From now on the `size` bytes at `at` are the batch's records, until `unshadow`.
+cdef inline void cast_shadow(StoredBatch* stored, int64_t at, int64_t size, int8_t codec) noexcept nogil:
+    stored.shadow.at = at
+    stored.shadow.size = size
+    stored.shadow.codec = codec
+    kb_in_order()
+    stored.shadowed = True
+    kb_in_order()
+
+
+cdef inline void unshadow(StoredBatch* stored) noexcept nogil:
+    kb_in_order()
+    stored.shadowed = False
+    kb_in_order()
+
+
+# The tables of a file. The accumulator takes and gives back entries under the producer's lock.
+cdef class StoredTables:
+    cdef object memory                  # views of the file's memory, in which the tables lie
+    cdef StoredTopic* topics
+    cdef StoredPartition* partitions
+    cdef StoredBatch* batches
+    cdef readonly Py_ssize_t topic_count, partition_count, batch_count      # entries
+    # A stack of free entries of batches. The lowest lies on top at first: the end of the table stays untouched.
+    cdef int32_t* free
+    cdef Py_ssize_t free_count
+    cdef dict topic_places              # name -> place
+    cdef dict partition_places          # (place of the topic, partition) -> place
+
+    # An entry; NULL if all are taken.
+    cdef StoredBatch* take(self) noexcept nogil
+    cdef void give_back(self, StoredBatch* entry) noexcept nogil
+    cdef inline int32_t place_of(self, StoredPartition* entry) noexcept nogil:
+        return <int32_t>(entry - self.partitions)
+
+    # The entry of a partition, which is made if the partition has none. Raises KafkaError if the table is full.
+    cdef StoredPartition* enter(self, str topic, int32_t partition) except NULL

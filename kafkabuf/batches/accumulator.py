@@ -71,7 +71,12 @@ class RecordAccumulator(DrainCore):
             topic = TopicQueues(name, len(leaders), seed, self.batch_size, self._adaptive, self.slow_nodes)
             self.follow(topic, *_by_partition(leaders, epochs), topic_id)
             topic = self.topics.setdefault(name, topic)
+            self._note(topic)
         return topic
+
+    def _note(self, topic: TopicQueues) -> None:
+        if self.tables is not None:
+            self.tables.note_topic(topic.name, topic.partitions, topic.topic_id)
 
     def flush(self, timeout: float | None) -> None:
         """Send all buffered records without lingering, and wait until each has an outcome. Raises TimeoutError."""
@@ -109,6 +114,7 @@ class RecordAccumulator(DrainCore):
         """As `made_topic`; existing queues take over the new leaders, epochs and topic id as well."""
         topic = self.made_topic(name, leaders, epochs, topic_id)
         self.follow(topic, *_by_partition(leaders, epochs), topic_id)
+        self._note(topic)
         return topic
 
     def expire(self, now: float) -> list[Batch]:

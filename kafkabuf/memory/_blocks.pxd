@@ -13,7 +13,7 @@ The pool's lock guards the table. The memory of the table is touched only where 
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
-from kafkabuf.memory._slabs cimport CUT, FREE, OPEN, STATES, SlabTable, put, take
+from kafkabuf.memory._slabs cimport CUT, FREE, OPEN, STATES, SlabTable, put, take, take_here
 
 
 cdef enum:
@@ -113,6 +113,34 @@ cdef inline Py_ssize_t take_block(BlockTable* blocks, SlabTable* table, Py_ssize
     blocks.units[unit].state = OPEN
     blocks.units[unit].level = <uint8_t> level
     return unit
+
+
+# Take this very block. False, and no change, if it is not free.
+cdef inline bint take_block_here(
+    BlockTable* blocks, SlabTable* table, Py_ssize_t unit, Py_ssize_t level
+) noexcept nogil:
+    cdef Py_ssize_t cut = level, around = unit, half
+    if unit & ((<Py_ssize_t> 1 << (blocks.levels - level)) - 1):
+        return False
+    # The free block that the block is, or lies in.
+    while cut > 0 and not (blocks.units[around].level == cut and blocks.units[around].state == FREE):
+        cut -= 1
+        around = unit & ~((<Py_ssize_t> 1 << (blocks.levels - cut)) - 1)
+    if cut > 0:
+        _unlink_block(blocks, around)
+    elif take_here(table, unit >> blocks.levels, 1):
+        table.slots[unit >> blocks.levels].state = CUT
+    else:
+        return False
+    while cut < level:
+        cut += 1
+        half = <Py_ssize_t> 1 << (blocks.levels - cut)
+        # The half without the block is free.
+        _push_block(blocks, around if unit & half else around + half, cut)
+        around |= unit & half
+    blocks.units[unit].state = OPEN
+    blocks.units[unit].level = <uint8_t> level
+    return True
 
 
 # Whether a block of this level begins at the unit and is not FREE.

@@ -117,13 +117,30 @@ cdef inline Py_ssize_t _find_run(SlabTable* table, Py_ssize_t n) noexcept nogil:
 
 # Take n adjacent free slabs, which become OPEN, and return the first slab; -1 if there is no such run.
 cdef inline Py_ssize_t take(SlabTable* table, Py_ssize_t n) noexcept nogil:
-    cdef Py_ssize_t slab, i
-    cdef Slot* slot
+    cdef Py_ssize_t slab
     if n < 1 or n > table.free_count:
         return -1
     slab = table.slots[table.slab_count].next if n == 1 else _find_run(table, n)
-    if slab < 0:
-        return -1
+    if slab >= 0:
+        _take_free(table, slab, n)
+    return slab
+
+
+# Take this very run. False, and no change, if a slab of it is not free.
+cdef inline bint take_here(SlabTable* table, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i
+    if slab < 0 or n < 1 or n > table.slab_count - slab:
+        return False
+    for i in range(slab, slab + n):
+        if table.slots[i].state != FREE:
+            return False
+    _take_free(table, slab, n)
+    return True
+
+
+cdef inline void _take_free(SlabTable* table, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef Slot* slot
     for i in range(slab, slab + n):
         slot = &table.slots[i]
         slot.state = OPEN
@@ -131,7 +148,6 @@ cdef inline Py_ssize_t take(SlabTable* table, Py_ssize_t n) noexcept nogil:
         table.slots[slot.next].prev = slot.prev
         table.free_bits[i >> 6] &= ~(<uint64_t> 1 << (i & 63))
     table.free_count -= n
-    return slab
 
 
 # Free a run that is in use; the pool hands out its first slab next.

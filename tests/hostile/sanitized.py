@@ -35,6 +35,7 @@ REASONS = {
     "house/test_targets.py": "reads files that the sanitized copy of the tree lacks",
     "house/test_wheel.py": "reads files that the sanitized copy of the tree lacks",
     "hostile/test_no_memory.py::test_sweep_finds_what_it_looks_for": "plants an abort, which the sanitizers report",
+    "spool/test_every_instruction.py": "steps through each instruction, of which the sanitizers add many",
     "hostile/fuzz_requests/test_progress.py": "is about the fuzzer, which `make sanitize` runs beside the tests",
     "hostile/fuzz_requests/test_fuzz_requests.py": "bounds memory and time; `make sanitize` runs the fuzzer beside it",
     "hostile/fuzz_requests/test_faults.py": "is about the fuzzer, which `make sanitize` runs beside the tests",

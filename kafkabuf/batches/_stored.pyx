@@ -1,0 +1,132 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Hands out the entries of a file's tables. _stored.pxd has the layouts."""
+
+cimport cython
+from libc.stdint cimport int32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from uuid import UUID
+
+from kafkabuf.memory._view cimport items_of, length_of, view_of
+
+from kafkabuf.errors import KafkaError
+
+SIZE_OF_TOPIC = sizeof(StoredTopic)
+SIZE_OF_PARTITION = sizeof(StoredPartition)
+SIZE_OF_BATCH = sizeof(StoredBatch)
+
+
+@cython.final
+cdef class StoredTables:
+    """The tables in three writable buffers. An entry that is not used, or not live, is free.
+
+    Raises MemoryError without memory for the lists of free entries.
+    """
+
+    def __cinit__(self, topics, partitions, batches):
+        cdef Py_ssize_t place
+        topics, partitions, batches = view_of(topics, 1, True), view_of(partitions, 1, True), view_of(batches, 1, True)
+        self.memory = (topics, partitions, batches)
+        self.topics = <StoredTopic*>items_of(topics)
+        self.partitions = <StoredPartition*>items_of(partitions)
+        self.batches = <StoredBatch*>items_of(batches)
+        self.topic_count = length_of(topics) // <Py_ssize_t>sizeof(StoredTopic)
+        self.partition_count = length_of(partitions) // <Py_ssize_t>sizeof(StoredPartition)
+        self.batch_count = length_of(batches) // <Py_ssize_t>sizeof(StoredBatch)
+        self.free = <int32_t*>malloc(max(1, self.batch_count) * sizeof(int32_t))
+        if self.free == NULL:
+            raise MemoryError(f"no memory for the bookkeeping of {self.batch_count} batches")
+        for place in range(self.batch_count - 1, -1, -1):
+            if not self.batches[place].live:
+                self.free[self.free_count] = <int32_t>place
+                self.free_count += 1
+        self.topic_places = {self.name_of(place): place for place in range(self.topic_count)
+                             if 0 < self.topics[place].name_size <= LONGEST_NAME}
+        self.partition_places = {(self.partitions[place].topic, self.partitions[place].partition): place
+                                 for place in range(self.partition_count) if self.partitions[place].used}
+
+    def __dealloc__(self):
+        free(self.free)
+
+    cdef StoredBatch* take(self) noexcept nogil:
+        if self.free_count == 0:
+            return NULL
+        self.free_count -= 1
+        return &self.batches[self.free[self.free_count]]
+
+    cdef void give_back(self, StoredBatch* entry) noexcept nogil:
+        unshadow(entry)
+        entry.live = False
+        kb_in_order()
+        self.free[self.free_count] = <int32_t>(entry - self.batches)
+        self.free_count += 1
+
+    # ---- topics and partitions ---------------------------------------------------------------------------------------
+
+    def name_of(self, Py_ssize_t place):
+        """The name of the topic in an entry that is used."""
+        cdef StoredTopic* entry = &self.topics[place]
+        return entry.name[:entry.name_size].decode("ascii", "backslashreplace")
+
+    def note_topic(self, str name not None, int32_t partitions, topic_id=None):
+        """Remember a topic's id and number of partitions, so that the next process needs no broker to queue records.
+
+        Raises KafkaError if the table is full.
+        """
+        cdef StoredTopic* entry = &self.topics[self.topic_place(name)]
+        cdef bytes identity = b"" if topic_id is None else topic_id.bytes
+        memcpy(entry.topic_id, <const char*>identity, len(identity))
+        entry.partitions = partitions
+
+    def noted_topics(self):
+        """(name, number of partitions, topic id or None) of each topic."""
+        noted = []
+        for name, place in self.topic_places.items():
+            if 0 < self.topics[place].partitions <= MOST_PARTITIONS:
+                noted.append((name, self.topics[place].partitions, self.topic_id_of(place)))
+        return noted
+
+    def topic_id_of(self, Py_ssize_t place):
+        identity = bytes((<const char*>self.topics[place].topic_id)[:16])
+        return UUID(bytes=identity) if any(identity) else None
+
+    def topic_place(self, str name not None):
+        """The place of a topic's entry, which is made if the topic has none."""
+        cdef StoredTopic* entry
+        cdef bytes encoded
+        cdef Py_ssize_t place
+        if name in self.topic_places:
+            return self.topic_places[name]
+        encoded = name.encode("ascii")
+        for place in range(self.topic_count):
+            entry = &self.topics[place]
+            if entry.name_size == 0:
+                memset(entry, 0, sizeof(StoredTopic))
+                memcpy(entry.name, <const char*>encoded, len(encoded))
+                kb_in_order()
+                entry.name_size = <int32_t>len(encoded)
+                self.topic_places[name] = place
+                return place
+        raise KafkaError(f"the file of kafkabuf.buffer.path holds {self.topic_count} topics, and no more: {name!r} "
+                         f"does not fit. Use another file for other topics")
+
+    cdef StoredPartition* enter(self, str topic, int32_t partition) except NULL:
+        cdef StoredPartition* entry
+        cdef Py_ssize_t topic_place = self.topic_place(topic), place
+        known = self.partition_places.get((topic_place, partition))
+        if known is not None:
+            return &self.partitions[<Py_ssize_t>known]
+        for place in range(len(self.partition_places), self.partition_count):
+            entry = &self.partitions[place]
+            if not entry.used:
+                entry.topic = <int32_t>topic_place
+                entry.partition = partition
+                entry.last_acked_offset = entry.producer_id = -1
+                entry.last_acked = entry.producer_epoch = -1
+                kb_in_order()
+                entry.used = True
+                self.partition_places[topic_place, partition] = place
+                return entry
+        raise KafkaError(f"the file of kafkabuf.buffer.path holds {self.partition_count} partitions, and no more: "
+                         f"{topic}-{partition} does not fit. Use another file for other topics")

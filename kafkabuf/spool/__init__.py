@@ -1,0 +1,1 @@
+"""The buffer as a file that outlives the process: its layout, recovery and proof."""

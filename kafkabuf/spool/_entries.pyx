@@ -1,0 +1,198 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Reads what a killed process has left in the tables of its file, and mends what the kill cut off.
+
+The file may be damaged, and anybody may have written it: every field is checked before it is used.
+"""
+
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from kafkabuf._pool cimport BufferPool
+from kafkabuf._records cimport MESSAGE_OVERHEAD, RecordsBuilder, records_start, wrap
+from kafkabuf.batches._stored cimport (
+    LONGEST_NAME, MOST_PARTITIONS, StoredBatch, StoredTables, extent_of, slab_of, unshadow,
+)
+
+cdef enum:
+    LAST_CODEC = 4          # zstd
+
+
+class DamagedError(Exception):
+    """An entry, or the records that it names, cannot be what a producer has written."""
+
+
+def live_entries(StoredTables tables not None):
+    """The places of the entries that hold a batch, in the order in which the batches were opened."""
+    cdef Py_ssize_t place
+    live, places = [], []
+    for place in range(tables.batch_count):
+        if tables.batches[place].live:
+            live.append((tables.batches[place].number, tables.batches[place].first, place))
+    for _, _, place in sorted(live):
+        places.append(place)
+    return places
+
+
+def mend(StoredTables tables not None, BufferPool pool not None, Py_ssize_t place):
+    """Make an entry say what its records are. Returns the number of records; 0: no record was appended.
+
+    Raises DamagedError.
+    """
+    cdef StoredBatch* entry = &tables.batches[place]
+    cdef RecordsBuilder* b = &entry.builder
+    require(0 <= entry.partition < tables.partition_count and tables.partitions[entry.partition].used,
+            "it names a partition that the table lacks")
+    require(pool.exists(slab_of(entry.run), extent_of(entry.run)), "it names memory outside of the arena")
+    require(b.magic == 1 or b.magic == 2, "its records have an unknown format")
+    b.base = pool.address(slab_of(entry.run), extent_of(entry.run))
+    b.capacity = <size_t>pool.size_of(extent_of(entry.run))
+    if entry.shadowed:
+        finish_rewriting(entry, pool)
+    require(records_start(b) <= b.position <= b.capacity, "its records do not fit their memory")
+    require(0 <= b.codec <= LAST_CODEC, "its records have an unknown compression")
+    if b.codec == 0:
+        read_records(b)
+    require(b.count >= 0 and (b.count == 0 or min(b.base_timestamp, b.first_timestamp, b.max_timestamp) >= 0),
+            "it counts no records, or has negative timestamps")
+    return b.count
+
+
+def drop(StoredTables tables not None, Py_ssize_t place):
+    """Free an entry: its records are nobody's any more."""
+    tables.give_back(&tables.batches[place])
+
+
+def is_transactional(StoredTables tables not None, Py_ssize_t place):
+    return bool(tables.batches[place].transactional)
+
+
+def size_of(StoredTables tables not None, Py_ssize_t place):
+    """The bytes of an entry's records, the batch header included. `mend` comes first."""
+    return tables.batches[place].builder.position
+
+
+def partition_of(StoredTables tables not None, Py_ssize_t place):
+    """(topic, partition) of an entry. `mend` comes first."""
+    cdef int32_t partition = tables.batches[place].partition
+    cdef int32_t topic = tables.partitions[partition].topic
+    if not (0 <= topic < tables.topic_count and 0 < tables.topics[topic].name_size <= LONGEST_NAME
+            and 0 <= tables.partitions[partition].partition < MOST_PARTITIONS):
+        raise DamagedError("it names a topic that the table lacks")
+    return tables.name_of(topic), tables.partitions[partition].partition
+
+
+cdef int require(bint holds, str otherwise) except -1:
+    if not holds:
+        raise DamagedError(otherwise)
+    return 0
+
+
+cdef int finish_rewriting(StoredBatch* entry, BufferPool pool) except -1:
+    """A kill came while the records were rewritten in place: write them again, from the copy that the shadow names."""
+    cdef RecordsBuilder* b = &entry.builder
+    cdef int64_t at = entry.shadow.at, size = entry.shadow.size
+    cdef size_t needed = records_start(b) + <size_t>size + MESSAGE_OVERHEAD
+    require(0 <= at and 0 <= size and at <= pool.total - size and needed <= b.capacity + MESSAGE_OVERHEAD,
+            "the copy of its records lies outside of the arena")
+    if entry.shadow.codec:
+        require(b.magic >= 2 or needed <= b.capacity, "the copy of its records is too large")
+        wrap(b, pool.base + at, <size_t>size, entry.shadow.codec)
+    else:
+        memcpy(b.base + records_start(b), pool.base + at, <size_t>size)
+        b.codec = 0
+        b.position = records_start(b) + <size_t>size
+    unshadow(entry)
+    return 0
+
+
+# ---- the records themselves ------------------------------------------------------------------------------------------
+
+cdef int read_records(RecordsBuilder* b) except -1:
+    """Count the records up to `position`, and find their timestamps."""
+    cdef const uint8_t* p = b.base + records_start(b)
+    cdef const uint8_t* end = b.base + b.position
+    cdef int64_t timestamp = 0
+    b.count = 0
+    b.first_timestamp = b.max_timestamp = -1
+    while p < end:
+        p = read_record_v2(b, p, end, &timestamp) if b.magic >= 2 else read_message(b, p, end, &timestamp)
+        require(p != NULL, f"record {b.count} is no record")
+        if b.count == 0:
+            b.first_timestamp = timestamp
+        b.max_timestamp = max(b.max_timestamp, timestamp)
+        b.count += 1
+    return 0
+
+
+cdef const uint8_t* read_varint(const uint8_t* p, const uint8_t* end, int64_t* value) noexcept nogil:
+    """NULL: it does not end before `end`, or is longer than a number of 64 bits."""
+    cdef uint64_t read = 0
+    cdef int shift = 0
+    while p < end and shift < 70:
+        read |= <uint64_t>(p[0] & 0x7F) << min(shift, 63)
+        shift += 7
+        p += 1
+        if not (p - 1)[0] & 0x80:
+            value[0] = <int64_t>(read >> 1) ^ -<int64_t>(read & 1)
+            return p
+    return NULL
+
+
+cdef const uint8_t* read_field(const uint8_t* p, const uint8_t* end, bint nullable) noexcept nogil:
+    """Skip a length and as many bytes. NULL: they do not end before `end`."""
+    cdef int64_t size = 0
+    p = read_varint(p, end, &size)
+    if p == NULL or size < -nullable or size > end - p:
+        return NULL
+    return p + max(size, 0)
+
+
+cdef const uint8_t* read_record_v2(
+    const RecordsBuilder* b, const uint8_t* p, const uint8_t* end, int64_t* timestamp
+) noexcept nogil:
+    cdef int64_t size = 0, delta = 0, offset = 0, headers = 0
+    p = read_varint(p, end, &size)
+    if p == NULL or size < 1 or size > end - p or p[0] != 0:
+        return NULL
+    end = p + size
+    p = read_varint(p + 1, end, &delta)
+    if p != NULL:
+        p = read_varint(p, end, &offset)
+    if p != NULL:
+        p = read_field(p, end, True)
+    if p != NULL:
+        p = read_field(p, end, True)
+    if p != NULL:
+        p = read_varint(p, end, &headers)
+    while p != NULL and headers > 0:
+        p = read_field(p, end, False)
+        if p != NULL:
+            p = read_field(p, end, True)
+        headers -= 1
+    if p != end or offset != b.count or headers < 0 or b.base_timestamp < 0 or delta < -b.base_timestamp:
+        return NULL
+    if delta > INT64_MAX - b.base_timestamp:
+        return NULL
+    timestamp[0] = b.base_timestamp + delta
+    return p
+
+
+cdef const uint8_t* read_message(
+    const RecordsBuilder* b, const uint8_t* p, const uint8_t* end, int64_t* timestamp
+) noexcept nogil:
+    cdef int64_t size
+    if end - p < MESSAGE_OVERHEAD:
+        return NULL
+    size = read_big_endian(p + 8, 4)
+    if size < MESSAGE_OVERHEAD - 12 or size > end - p - 12 or p[16] != 1:
+        return NULL
+    timestamp[0] = read_big_endian(p + 18, 8)
+    return p + 12 + size if timestamp[0] >= 0 else NULL
+
+
+cdef int64_t read_big_endian(const uint8_t* p, int size) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(size):
+        value = (value << 8) | p[i]
+    return <int64_t>value

@@ -1,0 +1,269 @@
+"""The file of a buffer that outlives its process: what lies where, who may open it, and its lock.
+
+    header      a page: what the file is, for whom it was made, and which process has it
+    topics      StoredTopic, 1,024 entries
+    partitions  StoredPartition, 16,384 entries
+    batches     StoredBatch, an entry for each KiB of the arena, or for each slab if these are smaller
+    arena       buffer.memory bytes, as BufferPool cuts them
+
+Each part begins at a page. _stored.pxd has the entries, and the order in which they are written. The numbers are those
+of the machine: the header says their order, and a file of another machine is refused.
+
+All bytes of the file exist from the beginning (posix_fallocate). A full disk is an error when the file is made, and
+never a SIGBUS in the middle of a send(). One process has the file at a time, under flock(2), until it closes it or
+ends. The lock has a descriptor of its own, which a forked child closes: it would keep the lock of a parent that has
+ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import stat
+import struct
+from pathlib import Path
+from typing import NamedTuple, Self
+from weakref import WeakSet
+
+from kafkabuf.batches._stored import SIZE_OF_BATCH, SIZE_OF_PARTITION, SIZE_OF_TOPIC, StoredTables
+from kafkabuf.errors import ConfigError
+
+MAGIC = b"kafkabuf spool\n\x00"
+VERSION = 1
+TOPICS, PARTITIONS = 1_024, 16_384
+_PAGE = 4_096
+_BYTE_ORDER = 0x01020304
+# magic, byte order, version, sizes of an entry of each table, bytes of the arena, bytes of a slab
+_HEADER = struct.Struct("=16sIIIIIqq")
+_OWNER = struct.Struct("=i64s")  # behind it: the process that has the file, and the boot of its machine
+# File systems over a network: a lock or a mapping there does not hold for the other machines.
+_REMOTE = frozenset("9p afs ceph cifs glusterfs lustre nfs nfs4 smb2 smb3 smbfs".split())
+
+
+_files: WeakSet[SpoolFile] = WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    for file in list(_files):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
+class Layout(NamedTuple):
+    """Where the parts of a file lie, in bytes from its beginning."""
+
+    total: int  # bytes of the arena
+    slab_size: int
+
+    @property
+    def batches(self) -> int:
+        return max(self.total // 1024, self.total // self.slab_size)
+
+    @property
+    def topics_at(self) -> int:
+        return _PAGE
+
+    @property
+    def partitions_at(self) -> int:
+        return _page_after(self.topics_at + TOPICS * SIZE_OF_TOPIC)
+
+    @property
+    def batches_at(self) -> int:
+        return _page_after(self.partitions_at + PARTITIONS * SIZE_OF_PARTITION)
+
+    @property
+    def arena_at(self) -> int:
+        return _page_after(self.batches_at + self.batches * SIZE_OF_BATCH)
+
+    @property
+    def size(self) -> int:
+        return self.arena_at + self.total
+
+    def header(self) -> bytes:
+        sizes = SIZE_OF_TOPIC, SIZE_OF_PARTITION, SIZE_OF_BATCH
+        return _HEADER.pack(MAGIC, _BYTE_ORDER, VERSION, *sizes, self.total, self.slab_size)
+
+
+class SpoolFile:
+    """An open file, which no other process has. `arena` and `tables` lie in it.
+
+    Raises ConfigError, which says what to do: for a path that others may change, a file that is no file of ours or
+    belongs to another layout, a full disk, and a file that a living process has.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], layout: Layout) -> None:
+        self.path = Path(path).absolute()
+        self.layout = layout
+        _require_private_folder(self.path)
+        self._descriptor = _opened(self.path)
+        _files.add(self)
+        try:
+            _lock(self._descriptor, self.path)
+            _require_ours(self._descriptor, self.path)
+            self.is_new = self._is_blank()
+            if self.is_new:
+                self._make()
+            else:
+                self._require_same_layout()
+            self._map()
+        except BaseException:
+            self.close()
+            raise
+
+    def _is_blank(self) -> bool:
+        """Whether the file holds nothing: it is empty, or its maker was killed before the header was written."""
+        return not any(os.pread(self._descriptor, _HEADER.size, 0))
+
+    def _make(self) -> None:
+        os.ftruncate(self._descriptor, 0)
+        try:
+            if shutil.disk_usage(self.path.parent).free < self.layout.size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.posix_fallocate(self._descriptor, 0, self.layout.size)
+        except OSError as error:
+            os.ftruncate(self._descriptor, 0)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            raise ConfigError(
+                f"kafkabuf.buffer.path: {self.path} needs {self.layout.size} bytes for a buffer.memory of "
+                f"{self.layout.total}, and the disk has no room for them: {error.strerror}. Free disk space, or lower "
+                "buffer.memory"
+            ) from None
+        os.pwrite(self._descriptor, self.layout.header(), 0)
+
+    def _require_same_layout(self) -> None:
+        header = os.pread(self._descriptor, _HEADER.size, 0)
+        path = f"kafkabuf.buffer.path: {self.path}"
+        if len(header) < _HEADER.size or not header.startswith(MAGIC):
+            raise ConfigError(f"{path} is a file of another program: name a file that does not exist yet")
+        _, byte_order, version, *sizes, total, slab_size = _HEADER.unpack(header)
+        if byte_order != _BYTE_ORDER:
+            raise ConfigError(f"{path} was made on a machine with another byte order: drain it there")
+        if version != VERSION or sizes != [SIZE_OF_TOPIC, SIZE_OF_PARTITION, SIZE_OF_BATCH]:
+            raise ConfigError(
+                f"{path} has format {version}, and this kafkabuf reads format {VERSION}: drain it with the kafkabuf "
+                "that has made it"
+            )
+        if Layout(total, slab_size) != self.layout:
+            raise ConfigError(
+                f"{path} was made with buffer.memory={total} and batch.size={slab_size}, and not {self.layout.total} "
+                f"and {self.layout.slab_size}: open it with these settings, or name another file"
+            )
+        if os.fstat(self._descriptor).st_size != self.layout.size:
+            raise ConfigError(f"{path} is cut short: it has not the {self.layout.size} bytes that it was made with")
+
+    def _map(self) -> None:
+        layout = self.layout
+        mapped = _opened(self.path)  # mmap() keeps a copy of its descriptor, and with it a lock
+        try:
+            if not os.path.samestat(os.fstat(mapped), os.fstat(self._descriptor)):
+                raise ConfigError(f"kafkabuf.buffer.path: somebody has replaced {self.path}: open it again")
+            self._mapping = mmap.mmap(mapped, layout.size)
+        finally:
+            os.close(mapped)
+        self._mapping[_HEADER.size : _HEADER.size + _OWNER.size] = _OWNER.pack(os.getpid(), _boot())
+        view = memoryview(self._mapping)
+        self.arena = view[layout.arena_at :]
+        self.tables = StoredTables(
+            view[layout.topics_at : layout.topics_at + TOPICS * SIZE_OF_TOPIC],
+            view[layout.partitions_at : layout.partitions_at + PARTITIONS * SIZE_OF_PARTITION],
+            view[layout.batches_at : layout.batches_at + layout.batches * SIZE_OF_BATCH],
+        )
+
+    def sync(self) -> None:
+        """Return once all that was stored before is on the disk."""
+        self._mapping.flush()
+
+    def close(self) -> None:
+        """Let go of the lock. The memory stays mapped while somebody has a view of it. A second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _page_after(at: int) -> int:
+    return -(-at // _PAGE) * _PAGE
+
+
+def _boot() -> bytes:
+    """Which boot of the machine this is; b"" where the system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+    except OSError:
+        return b""
+
+
+def _require_private_folder(path: Path) -> None:
+    """No other user can put a file or a link of his own into the place, and the file system keeps locks."""
+    folder = path.parent
+    try:
+        status = folder.stat()
+    except OSError as error:
+        raise ConfigError(
+            f"kafkabuf.buffer.path: {path}: there is no folder {folder} that this user may read ({error.strerror}): "
+            "make it"
+        ) from None
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigError(
+            f"kafkabuf.buffer.path: other users may write to the folder {folder}, and could replace the file of "
+            f"records: chmod go-w {folder}, or name a file in another folder"
+        )
+    kind = _file_system(folder)
+    if kind in _REMOTE:
+        raise ConfigError(
+            f"kafkabuf.buffer.path: {folder} lies on a file system of the network ({kind}), where locks and mappings "
+            "do not hold for other machines: name a file on a disk of this machine"
+        )
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the file system that a folder lies on, as mount(8) names it; "" where the system does not say."""
+    number = os.stat(folder).st_dev
+    device = f"{os.major(number)}:{os.minor(number)}"
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(" - ")[2].split()[0] for line in lines if line.split()[2] == device), "")
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise ConfigError(f"kafkabuf.buffer.path: {path} cannot be opened: {reason}. Name another file") from None
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(descriptor, _OWNER.size, _HEADER.size)
+        holder = f"process {_OWNER.unpack(owner)[0]}" if len(owner) == _OWNER.size else "another process"
+        raise ConfigError(
+            f"kafkabuf.buffer.path: {holder} has {path} open: give each producer a file of its own, or close that one"
+        ) from None
+
+
+def _require_ours(descriptor: int, path: Path) -> None:
+    """The file is a plain file of this user under one name, which is still the name of this file."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink != 1:
+        raise ConfigError(
+            f"kafkabuf.buffer.path: {path} is no plain file of this user with one name: name a file that does not "
+            "exist yet"
+        )
+    if status.st_mode & 0o077:
+        os.fchmod(descriptor, 0o600)

@@ -1,0 +1,150 @@
+"""A process is killed, and the next one finds its records in the file: whole, in order, and once."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rigs.producer import SLAB, TOPIC, Rig, assert_whole
+
+Storm = Callable[[Rig], list[bytes]]
+
+
+def one_record(rig: Rig) -> list[bytes]:
+    rig.send(b"only")
+    return [b"only"]
+
+
+def many_records(rig: Rig) -> list[bytes]:
+    values = [b"%d" % number for number in range(300)]
+    for value in values:
+        rig.send(value, key=b"key", headers=[("h", b"1")] if rig.accumulator.magic == 2 else None)
+    return values
+
+
+def growing_batch(rig: Rig) -> list[bytes]:
+    values = [b"%d" % number * size for number, size in enumerate((1, 10, 50, 90, 150))]
+    for value in values:
+        rig.send(value)
+    return values
+
+
+def oversize_record(rig: Rig) -> list[bytes]:
+    values = [b"small", b"x" * 3 * SLAB, b"behind"]
+    for value in values:
+        rig.send(value)
+    return values
+
+
+def table(rig: Rig) -> list[bytes]:
+    values = [b"row %d" % number for number in range(200)]
+    rig.producer.send_arrow(pa.record_batch({"value": values, "partition": pa.array([0] * 200, pa.int32())}), TOPIC)
+    return values
+
+
+def in_flight(rig: Rig) -> list[bytes]:
+    values = many_records(rig)
+    rig.turn()
+    return values
+
+
+def partly_acknowledged(rig: Rig) -> list[bytes]:
+    rig.send(b"acknowledged")
+    rig.ack_all()
+    return many_records(rig)
+
+
+STORMS: list[Storm] = [one_record, many_records, growing_batch, oversize_record, table, in_flight, partly_acknowledged]
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "compressed": {"compression_type": "gzip"},
+    "magic 1": {"record_magic": 1, "enable_idempotence": False},
+    "magic 1, compressed": {"record_magic": 1, "enable_idempotence": False, "compression_type": "gzip"},
+    "without numbers": {"enable_idempotence": False},
+}
+
+
+def killed(rig: Rig, path: Path) -> Path:
+    """The file as a kill at this moment would leave it."""
+    assert rig.file is not None
+    return Path(shutil.copy(rig.file.path, path))
+
+
+def delivered(rig: Rig) -> list[bytes | None]:
+    rig.ack_all()
+    rig.accumulator.release_scratch()
+    assert_whole(rig.pool)
+    return [record.value for record in rig.log.get((TOPIC, 0), [])]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "buffer"
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("storm", STORMS)
+def test_next_process_delivers_what_the_killed_one_took(path: Path, storm: Storm, settings: dict[str, Any]) -> None:
+    values = storm(rig := Rig(file=path, **settings))
+    after = Rig(file=killed(rig, path.with_name("left")), **settings)
+    assert after.recovered is not None
+    assert (after.recovered.records, after.recovered.damaged) == ({(TOPIC, 0): len(values)}, [])
+    after.send(b"new")
+    assert delivered(after) == [*values, b"new"]
+
+
+def test_batch_keeps_the_numbers_under_which_it_may_have_been_sent(path: Path) -> None:
+    rig = Rig(file=path)
+    rig.fill(batches=3)
+    before = [rig.drain_one() for _ in range(2)]
+    after = Rig(file=killed(rig, path.with_name("left")))
+    assert [(b.producer_id, b.producer_epoch, b.base_sequence) for b in after.incomplete()] == [
+        *((b.producer_id, b.producer_epoch, b.base_sequence) for b in before),
+        (-1, -1, -1),
+    ]
+
+
+def test_delivered_records_leave_an_empty_file(path: Path) -> None:
+    rig = Rig(file=path)
+    many_records(rig)
+    rig.ack_all()
+    after = Rig(file=killed(rig, path.with_name("left")))
+    assert after.recovered is not None
+    assert not after.recovered.records
+    assert_whole(after.pool)
+
+
+def test_failed_records_do_not_come_back(path: Path) -> None:
+    rig = Rig(file=path, delivery_timeout_ms=1_000, request_timeout_ms=500, linger_ms=0)
+    rig.lead(-1)
+    rig.send(b"expires")
+    rig.clock.advance(2)
+    rig.turn()
+    assert not rig.incomplete()
+    after = Rig(file=killed(rig, path.with_name("left")))
+    assert after.recovered is not None
+    assert not after.recovered.records
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_blocks_and_slabs_of_many_partitions_are_taken_where_they_lie(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    rig = Rig([1] * 12, file=tmp_path / "buffer", slabs=64)
+    for number in range(60):
+        rig.send(b"%d" % number * draw.choice((1, 30, 150, 300)), partition=draw.randrange(12))
+    for batch in draw.sample(rig.incomplete(), k=4):
+        rig.accumulator.discard(batch)
+        batch.complete(0, -1)
+    left = [(batch.partition, batch.count) for batch in rig.incomplete()]
+    after = Rig([1] * 12, file=killed(rig, tmp_path / "left"), slabs=64)
+    assert [(batch.partition, batch.count) for batch in after.incomplete()] == left
+    after.pool.check()
+    after.ack_all()
+    assert_whole(after.pool)
+    assert sum(map(len, after.log.values())) == sum(count for _, count in left)
