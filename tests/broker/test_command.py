@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,19 +108,30 @@ def test_command_refuses_a_setting_with_the_reason(setting: str, text: str) -> N
     assert text in " ".join(done.stderr.replace("│", " ").split())
 
 
+def shown_until(terminal: int, pattern: str, shown: str = "") -> str:
+    """`shown`, and what the terminal shows then, up to a match of the pattern."""
+    poll = select.poll()
+    poll.register(terminal, select.POLLIN)
+    deadline = time.monotonic() + 60
+    while not re.search(pattern, shown, re.DOTALL):
+        left = deadline - time.monotonic()
+        readable = poll.poll(1000 * left) if left > 0 else []
+        assert readable, f"the terminal shows no {pattern!r} within a minute: {shown!r}"
+        shown += os.read(terminal, 1000).decode(errors="replace")
+    return shown
+
+
 def test_status_is_a_line_of_the_terminal() -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "kafkabuf", "broker", "--brokers", "3", "--port", "0"]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "150"}
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
-        shown = ""
         try:
-            while "3/3 nodes up, 0 connections, 0 requests/s, 0 B/s in, 0 B/s out, 0 parked" not in shown:
-                shown += os.read(ours, 1000).decode()
+            shown = shown_until(ours, "3/3 nodes up, 0 connections, 0 requests/s, 0 B/s in, 0 B/s out, 0 parked")
             os.write(ours, b"\x03")  # Ctrl-C: the terminal sends the signal only to its own session
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
             os.close(ours)
@@ -132,19 +144,13 @@ def test_terminal_gets_its_cursor_back(number: signal.Signals) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "kafkabuf", "broker", "--port", "0"]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "150"}
-    hide, show = "\x1b[?25l", "\x1b[?25h"
-    poll = select.poll()
-    poll.register(ours, select.POLLIN)
+    hide, show = re.escape("\x1b[?25l"), re.escape("\x1b[?25h")
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
-        shown = ""
         try:
-            while hide not in shown:
-                shown += os.read(ours, 1000).decode()
+            shown = shown_until(ours, hide)
             process.send_signal(number)
-            assert process.wait(10) == 0
-            while show not in shown:
-                assert poll.poll(5_000), "the cursor stays hidden"
-                shown += os.read(ours, 1000).decode()
+            assert process.wait(60) == 0
+            shown_until(ours, show, shown)
         finally:
             process.kill()
             os.close(theirs)
@@ -166,17 +172,15 @@ def test_table_has_topics_and_groups() -> None:
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "30", "NO_COLOR": "1"}
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
-        shown = ""
         try:
-            while not (found := re.search(r"bootstrap\.servers=(\S+)\r\n", shown)):
-                shown += os.read(ours, 1000).decode()
-            send({"bootstrap.servers": found[1]}, "orders")
-            consumer = confluent_kafka.Consumer({"bootstrap.servers": found[1], "group.id": "shop"})
+            shown = shown_until(ours, r"bootstrap\.servers=\S+\r\n")
+            servers = re.findall(r"bootstrap\.servers=(\S+)\r\n", shown)[0]
+            send({"bootstrap.servers": servers}, "orders")
+            consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "shop"})
             consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, 0)], asynchronous=False)
-            while not re.search(r"orders +3 +1 +0 .*shop +1 +0 +\d +Empty", shown, re.S):
-                shown += os.read(ours, 1000).decode()
+            shown = shown_until(ours, r"orders +3 +1 +0 .*shop +1 +0 +\d +Empty", shown)
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 0
+            assert process.wait(60) == 0
             consumer.close()
         finally:
             process.kill()
