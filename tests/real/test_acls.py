@@ -89,7 +89,7 @@ class GuardedKafka(RealKafka):
         return _settings(self.users_address, user)
 
     def settings_of_admin(self) -> dict[str, str]:
-        return {"bootstrap.servers": self.bootstrap_servers}
+        return {"bootstrap.servers": self.bootstrap_servers, "retry.backoff.ms": "5"}
 
 
 class GuardedCluster(EmbeddedCluster):
@@ -117,6 +117,7 @@ def _settings(servers: str, user: str) -> dict[str, str]:
         "sasl.username": user,
         "sasl.password": PASSWORD,
         "max.block.ms": "10000",
+        "retry.backoff.ms": "5",
     }
 
 

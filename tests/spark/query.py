@@ -27,6 +27,7 @@ def options(cluster: EmbeddedCluster, topic: str, guarantee: str, **more: str) -
     values = {
         "kafka.bootstrap.servers": cluster.bootstrap_servers,
         "kafka.max.block.ms": "10000",
+        "kafka.retry.backoff.ms": "5",  # a cluster in this process needs no 100 ms to answer otherwise
         "topic": topic,
         "deliveryguarantee": guarantee,
         "sinkid": f"sink-{topic}",
