@@ -1,8 +1,8 @@
 """`python -m tests [--slow]`: all tests in three parts, side by side, each in a pytest of its own.
 
-The tests of Spark share one session. The tests of Kafka share one server of each version. The other tests run in one
-more process than cores, because some of them wait, and each file in one of these (pytest-xdist). The output and the
-times of each part are left in build/tests.
+The tests of Spark's session share it. The tests of Kafka share one server of each version. The other tests, those of the
+sink without Spark among them, run in one more process than cores, because some of them wait, and each file in one of
+these (pytest-xdist). The output and the times of each part are left in build/tests.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ OUTCOMES = ("failed", "passed", "skipped", "xfailed", "xpassed", "error", "error
 OUTCOME = re.compile(rf"(\d+) ({'|'.join(OUTCOMES)})\b")
 ENDING = re.compile(r"\b\d+ \w+.* in \d+\.\d+s\b")
 PARTS = {
-    "spark": ["-m", "spark{}"],
-    "kafka": ["-m", "kafka and not spark{}"],
-    "python": ["-m", "not kafka and not spark{}", *IN_PARALLEL],
+    "spark": ["-m", "session{}"],
+    "kafka": ["-m", "kafka and not session{}"],
+    "python": ["-m", "not kafka and not session{}", *IN_PARALLEL],
 }
 
 

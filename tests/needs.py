@@ -1,5 +1,7 @@
 """What a test needs, found from its code: a JVM of Apache Kafka or of Spark, other processes, or the Cython core alone.
 
+A test with the fixture `spark` also gets the marker `session`: those tests run in one process, which has the session.
+
 The code of a test, of its fixtures and of the helpers that they call is searched for names, as far as names lead within
 tests/ and rigs/. So nobody has to give a new test its marker `kafka`, `spark` or `processes`. A test that starts a JVM
 in a way that names do not show (through a command, say) bears its marker by hand, and fails without it: `forbid_java`.
@@ -87,6 +89,8 @@ def mark(item: pytest.Item) -> None:
     for need, marker in ((KAFKA, pytest.mark.kafka), (SPARK, pytest.mark.spark), (PROCESSES, pytest.mark.processes)):
         if leads_to(item, need):
             item.add_marker(marker)
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.session)
 
 
 def starts_a_jvm(item: pytest.Item) -> bool:

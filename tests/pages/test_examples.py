@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +24,9 @@ from tests.formats.registry.support import FakeRegistry, running
 from tests.pages.blocks import Block, blocks, pages
 from tests.pages.program import Program, commands_of, compiled
 from tools.site.pages import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytest_plugins = ["pytester", "tests.spark.fixtures"]
 
@@ -80,13 +83,18 @@ def test_program_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("page", [page for page in BLOCKS if starts_spark(page)])
-def test_program_of_a_page_about_spark_runs(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+@pytest.mark.parametrize("page", [page for page in BLOCKS if starts_spark(page) and not needs_the_session(page)])
+def test_program_of_a_page_whose_files_start_spark_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spark = request.getfixturevalue("spark") if needs_the_session(page) else None
-    if spark is not None:
-        monkeypatch.setattr(type(spark), "stop", lambda session: None)  # other tests share the session
+    run(page, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("page", [page for page in BLOCKS if needs_the_session(page)])
+def test_program_of_a_page_about_spark_runs(
+    spark: SparkSession, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)  # other tests share the session
     run(page, tmp_path, monkeypatch, spark=spark)
 
 
