@@ -49,6 +49,7 @@ class Sinks:
             {
                 "bootstrap.servers": self.bootstrap_servers,
                 "transactional.id": transactional_id or f"kafkabuf-sink.{self.sink_id}:{partition}",
+                "retry.backoff.ms": 5,
             }
         )
         self._stack.callback(producer.close, 0)
@@ -70,7 +71,7 @@ class Sinks:
         return producer
 
     def run(self, *arguments: str, given: str | None = None) -> Result:
-        connection = ("--bootstrap-servers", self.bootstrap_servers)
+        connection = ("--bootstrap-servers", self.bootstrap_servers, "--property", "retry.backoff.ms=5")
         return CliRunner(env={"COLUMNS": "200"}).invoke(main, ["spark", *arguments, *connection], input=given)
 
     def status(self, *arguments: str) -> dict[str, Any]:
