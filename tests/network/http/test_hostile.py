@@ -172,7 +172,7 @@ DRIPPING: dict[str, Any] = {
     "nothing": "silent",
     "body": "drip",
     "header": ("endless", OK + b"X: ", b"y", 0.02),
-    "headers": ("endless", OK, b"X: y\r\n", 0.5),
+    "headers": ("endless", OK, b"X: y\r\n", 0.1),
     "continues": ("endless", b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.02),
     "chunks": ("endless", CHUNKED, b"1\r\n \r\n", 0.02),
     "trailers": ("endless", CHUNKED + b"0\r\n", b"X: y\r\n", 0.02),
@@ -183,7 +183,7 @@ DRIPPING: dict[str, Any] = {
 @pytest.mark.parametrize("response", DRIPPING)
 def test_response_in_small_pieces_ends_in_time(server: Server, user: User, response: str) -> None:
     server.fake.faults = [DRIPPING[response]]
-    error = refusal(user, server.fake.url, server.ca, 0.5)
+    error = refusal(user, server.fake.url, server.ca, 0.2)
     assert isinstance(error, NetworkError)
     assert re.search("in time|within|timed out", str(error))
 
