@@ -1,8 +1,8 @@
 """`python -m tests [--slow]`: all tests in three parts, side by side, each in a pytest of its own.
 
-The tests of Spark's session share it. The tests of Kafka share one server of each version. The other tests, those of the
-sink without Spark among them, run in one more process than cores, because some of them wait, and each file in one of
-these (pytest-xdist). The output and the times of each part are left in build/tests.
+The tests of Spark's session share it. The tests of Kafka share one server of each version. The other tests, those of
+the sink without Spark among them, run in one more process than cores, because some of them wait, and each file in one
+of these (pytest-xdist). The output and the times of each part are left in build/tests.
 """
 
 from __future__ import annotations
