@@ -67,6 +67,12 @@ def rows() -> list[bytes]:
     return json_lines(6 * MIB)
 
 
+@pytest.fixture(scope="module")
+def forty_mebibytes(rows: list[bytes]) -> bytes:
+    """Records. To make them takes longer than what the tests do with them."""
+    return records_of(rows * 7)
+
+
 @pytest.mark.parametrize("name", CODECS)
 def test_six_mebibytes_of_json_in_one_batch_are_verified_and_looked_up(name: str, rows: list[bytes]) -> None:
     data = packed(name, records_of(rows), len(rows))
@@ -100,9 +106,9 @@ def test_json_in_one_batch_passes_a_cluster_that_verifies_records(rows: list[byt
 
 
 @pytest.mark.parametrize("name", ["gzip", "xerial", "lz4", "zstd"])
-def test_topic_with_larger_messages_takes_larger_records(name: str, rows: list[bytes]) -> None:
+def test_topic_with_larger_messages_takes_larger_records(name: str, rows: list[bytes], forty_mebibytes: bytes) -> None:
     """40 MiB in one batch: too many for a topic that takes messages of 1 MiB, few for one that takes 10 MiB."""
-    data = packed(name, records_of(rows * 7), 7 * len(rows))
+    data = packed(name, forty_mebibytes, 7 * len(rows))
     verify(data, 10 * MIB)
     if len(data) < MIB:
         with pytest.raises(CorruptMessageError, match="or too large"):
