@@ -138,8 +138,10 @@ def cut(number: int, tasks: int) -> list[list[pa.RecordBatch]]:
     return [table.slice(task * width, width).combine_chunks().to_batches() for task in range(tasks)]
 
 
-@pytest.mark.parametrize("finished", [[0], [2], [1, 2]])
-@pytest.mark.parametrize("tasks", [1, 2, 4, 6])
+# Each number of tasks twice, and each set of finished tasks: one that begins, one that ends, and more than one.
+@pytest.mark.parametrize(
+    ("tasks", "finished"), [(1, [0]), (1, [1, 2]), (2, [2]), (2, [0]), (4, [1, 2]), (4, [2]), (6, [0]), (6, [1, 2])]
+)
 def test_no_row_is_seen_twice_when_a_replay_is_cut_in_another_way(
     queries: Queries, cluster: EmbeddedCluster, topic: str, finished: list[int], tasks: int
 ) -> None:
