@@ -96,3 +96,16 @@ def test_unmarked_test_finds_no_java() -> None:
     with forbid_java(), pytest.raises(JarsUnavailableError, match="mark-it-kafka-or-spark"):
         getattr(jars, "java")()  # noqa: B009  by a way that needs.py does not see
     assert os.environ["JAVA_HOME"] == before
+
+
+@pytest.fixture
+def spark() -> None:
+    """Stands for Spark's session."""
+
+
+def test_test_of_the_session_is_known_by_its_fixture(spark: None, request: pytest.FixtureRequest) -> None:
+    assert request.node.get_closest_marker("session") is not None
+
+
+def test_test_without_that_fixture_is_not_of_the_session(request: pytest.FixtureRequest) -> None:
+    assert request.node.get_closest_marker("session") is None
