@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
@@ -40,9 +40,12 @@ _OPTIONS = {
 
 
 class RealCluster:
-    """`size` nodes of Apache Kafka `version`, each broker and controller in a JVM of its own. Node ids count from 1."""
+    """`size` nodes of Apache Kafka `version`, each broker and controller in a JVM of its own. Node ids count from 1.
+    `options` are further server properties of every node."""
 
-    def __init__(self, version: str = KAFKA_4, size: int = 3, heap: str = "320m") -> None:
+    def __init__(
+        self, version: str = KAFKA_4, size: int = 3, heap: str = "320m", options: Mapping[str, str] | None = None
+    ) -> None:
         self.version = version
         ports = free_ports(2 * size)
         self._ports = {number + 1: (ports[2 * number], ports[2 * number + 1]) for number in range(size)}
@@ -50,7 +53,7 @@ class RealCluster:
         self.nodes = {
             number: RealKafka(
                 version,
-                options={**_OPTIONS, "node.id": str(number), "controller.quorum.voters": voters},
+                options={**_OPTIONS, "node.id": str(number), "controller.quorum.voters": voters, **(options or {})},
                 heap=heap,
                 jvm_options=TEST_JVM,
             )
@@ -116,8 +119,12 @@ class RealCluster:
         """kill -9 a node."""
         self.nodes[number].kill()
 
+    def shut_down(self, number: int) -> None:
+        """End a node in order: it closes its logs."""
+        self.nodes[number].shut_down()
+
     def restart(self, number: int) -> None:
-        """Start a killed node with its data. Returns when it is a broker again."""
+        """Start a node that was ended, with its data. Returns when it is a broker again."""
         self.nodes[number].launch()
         self.nodes[number].await_ready(len(self.nodes))
 

@@ -143,12 +143,7 @@ class RealKafka:
     def stop(self) -> None:
         """Terminate the server, or kill it after a time-out; then remove its files. A second call does nothing."""
         atexit.unregister(self.stop)
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(_STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                self.kill()
+        self.shut_down()
         self._process = None
         folder, self._folder = self._folder, None
         if folder is not None:
@@ -173,6 +168,15 @@ class RealKafka:
     def server_log_tail(self, lines: int = 40) -> str:
         text = self.server_log.read_text(errors="replace") if self.server_log.is_file() else ""
         return "\n".join(text.splitlines()[-lines:])
+
+    def shut_down(self) -> None:
+        """End the server in order, or kill it after a time-out. `launch` starts it again, as after `kill`."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self.kill()
 
     def kill(self) -> None:
         """kill -9 the server: it closes nothing in order. `launch` starts it again on the same port with its data."""
