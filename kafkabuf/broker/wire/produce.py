@@ -33,18 +33,18 @@ _INT32 = struct.Struct(">i").pack
 # One tagged field, number 0, of nine bytes: leader id, leader epoch, no tagged fields of its own.
 _LEADER = struct.Struct(">bbb ii b").pack
 
+# (name, or topic id from version 13, [(partition, records)])
+Topics = list[tuple[str | UUID, list[tuple[int, bytearray | None]]]]
+
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """`topics`: (name, or topic id from version 13, [(partition, records)]).
-
-    The records are copies, which belong to the owner of the request, or None if the client sent null.
-    """
+    """The records are copies, which belong to the owner of the request, or None if the client sent null."""
 
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    topics: list[tuple[str | UUID, list[tuple[int, bytearray | None]]]]
+    topics: Topics
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -32,7 +33,7 @@ from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.broker.waiting.slices import Work, finish, next_slice
 from kafkabuf.broker.wire import produce
 from kafkabuf.broker.wire._partition_result import PartitionResult
-from kafkabuf.broker.wire.produce import ProduceRequest, ProduceResponse
+from kafkabuf.broker.wire.produce import ProduceRequest, ProduceResponse, Topics
 from kafkabuf.errors import (
     FencedLeaderEpochError,
     InvalidRequestError,
@@ -72,11 +73,21 @@ def _encode(header: RequestHeader, response: ProduceResponse, throttle_ms: int) 
 )
 def handle(node: Node, header: RequestHeader, request: ProduceRequest) -> _Response | Awaitable[_Response]:
     count = sum(len(partitions) for _, partitions in request.topics)
-    if count < 2:
+    if count > 1:
+        request = replace(request, topics=_last_of_each(request.topics))
+    else:
         response: _Response | Awaitable[_Response] = finish(_answer(node, header, request))
         return response
     answer = _answer if count < MANY else _answer_later
     return node.cluster.slices.run(answer(node, header, request), goes_on=True)
+
+
+def _last_of_each(topics: Topics) -> Topics:
+    """Of several batches for one partition only the last counts, as in Kafka."""
+    batches: dict[str | UUID, dict[int, bytearray | None]] = {}
+    for topic, partitions in topics:
+        batches.setdefault(topic, {}).update(partitions)
+    return [(topic, list(partitions.items())) for topic, partitions in batches.items()]
 
 
 def _answer_later(node: Node, header: RequestHeader, request: ProduceRequest) -> Work[Any]:
