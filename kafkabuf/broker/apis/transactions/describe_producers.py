@@ -1,4 +1,10 @@
-"""DescribeProducers (key 61), version 0: the producers in the partitions that have a replica on this node."""
+"""DescribeProducers (key 61), version 0: the producers in the partitions that have a replica on this node.
+
+A follower answers without an error too, with the producers that it knows from the leader's batches.
+
+Deviations: a partition that the request names twice is described once. The producers come in the order in which the log
+met them, in Kafka in that of a hash table.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +28,17 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | 
 
 def _describe_all(node: Node, header: RequestHeader, request: Any) -> Work[dict[str, Any]]:
     injected = node.cluster.faults.take_errors(DESCRIBE_PRODUCERS, [topic.name for topic in request.topics])
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     rights, topics = rights_of(header), []
-    for topic in {topic.name: topic for topic in request.topics}.values():
+    for name, indexes in asked.items():
         partitions = []
-        for index in dict.fromkeys(topic.partition_indexes):
-            described = yield from _describe(node, topic.name, index, injected.code_for(topic.name), rights)
+        for index in indexes:
+            described = yield from _describe(node, name, index, injected.code_for(name), rights)
             partitions.append(described)
             yield
-        topics.append({"name": topic.name, "partitions": partitions})
+        topics.append({"name": name, "partitions": partitions})
     return {"topics": topics}
 
 
