@@ -64,8 +64,8 @@ class EmbeddedCluster(
     elects another leader from the ISR when a leader dies. A topic that is created without a replication factor has
     `replication_factor` replicas of each partition. The default is 3, or the number of nodes if that is less (Kafka's
     default.replication.factor is 1, with which no topic outlives a node).
-    `min_insync_replicas`, `replica_lag_time_max_ms`, `broker_session_timeout_ms`, `log_cleaner_backoff_ms` are Kafka's
-    settings.
+    `min_insync_replicas`, `replica_lag_time_max_ms`, `broker_session_timeout_ms`, `log_cleaner_backoff_ms` and
+    `producer_id_expiration_check_interval_ms` are Kafka's settings.
 
     `retention_bytes` is per partition. With `verify_records` a node reads every magic 2 batch record by record on
     arrival, as Kafka does; that costs a few microseconds for each batch. `transaction_version` is the level of Kafka's
@@ -106,6 +106,7 @@ class EmbeddedCluster(
         replica_lag_time_max_ms: int = 30_000,
         broker_session_timeout_ms: int = 9_000,
         log_cleaner_backoff_ms: int = 15_000,
+        producer_id_expiration_check_interval_ms: int = 600_000,
         client_metrics: bool | Mapping[str, Mapping[str, Value]] = False,
         config: Mapping[str, Value] | None = None,
         clock: Clock | None = None,
@@ -133,6 +134,7 @@ class EmbeddedCluster(
             replica_lag_time_max_ms=replica_lag_time_max_ms,
             broker_session_timeout_ms=broker_session_timeout_ms,
             log_cleaner_backoff_ms=log_cleaner_backoff_ms,
+            producer_id_expiration_check_interval_ms=producer_id_expiration_check_interval_ms,
             client_metrics=client_metrics is not False,
             client_subscriptions=subscriptions_of(client_metrics),
         )

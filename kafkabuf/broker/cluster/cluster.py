@@ -75,7 +75,14 @@ class Cluster:
         self.tls = config.security.ssl_context()
         self.mechanisms = Mechanisms(config.security, clock) if config.security.sasl_mechanisms else None
         backoff = config.log_cleaner_backoff_ms / 1000
-        self.logs = LogManager(self.timer, config.data_dir, backoff, self._in_slices)
+        self.logs = LogManager(
+            self.timer,
+            config.data_dir,
+            backoff,
+            self._in_slices,
+            config.producer_id_expiration_check_interval_ms / 1000,
+            lambda node_id: self.node_configs.producer_expiration_ms(node_id),
+        )
         self.memory = ClusterMemory(config.data_dir)
         self.node_configs = NodeConfigs(config, partial(self.memory.keep_configs, _NODES), self._change_defaults)
         self.group_configs = GroupConfigs(self.node_configs, partial(self.memory.keep_configs, _GROUPS))

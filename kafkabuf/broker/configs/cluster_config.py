@@ -10,6 +10,7 @@ from kafkabuf.broker.configs.arguments import require_int, require_text
 from kafkabuf.broker.groups.settings import GroupSettings
 from kafkabuf.broker.guards.limits import ConnectionLimits
 from kafkabuf.broker.guards.security import Security
+from kafkabuf.broker.records.config import PRODUCER_EXPIRATION_MS
 from kafkabuf.errors import ConfigError
 
 _POSITIVE = (
@@ -18,6 +19,8 @@ _POSITIVE = (
     "replica_lag_time_max_ms",
     "broker_session_timeout_ms",
     "log_cleaner_backoff_ms",
+    "producer_id_expiration_ms",
+    "producer_id_expiration_check_interval_ms",
     "transaction_max_timeout_ms",
     "telemetry_max_bytes",
 )
@@ -29,13 +32,14 @@ _LAST_PORT = 65535
 class ClusterConfig:
     """`replication_factor` applies to topics that are created without a replication factor. `retention_bytes` is per
     partition (None keeps everything); the configs retention.bytes and min.insync.replicas of a topic override the
-    settings of the cluster. `replica_lag_time_max_ms`, `broker_session_timeout_ms` and `log_cleaner_backoff_ms` are
-    Kafka's replica.lag.time.max.ms, broker.session.timeout.ms and log.cleaner.backoff.ms. `transaction_version` is the
-    level of Kafka's feature transaction.version that the nodes tell clients: 2 for KIP-890. `request_log` is the number
-    of requests that the cluster remembers. The cluster keeps its logs, and everything else that outlives the cluster,
-    in `data_dir` (None: in memory). With `client_metrics` the nodes tell clients that they take metrics (KIP-714), of
-    up to `telemetry_max_bytes` a push; `client_subscriptions` are the subscriptions at the start. `topic_defaults` are
-    settings of nodes that give topics their defaults, by Kafka's names (configs/node_kinds.py)."""
+    settings of the cluster. `replica_lag_time_max_ms`, `broker_session_timeout_ms`, `log_cleaner_backoff_ms`,
+    `producer_id_expiration_ms` and `producer_id_expiration_check_interval_ms` are Kafka's settings of these names.
+    `transaction_version` is the level of Kafka's feature transaction.version that the nodes tell clients: 2 for
+    KIP-890. `request_log` is the number of requests that the cluster remembers. The cluster keeps its logs, and
+    everything else that outlives the cluster, in `data_dir` (None: in memory). With `client_metrics` the nodes tell
+    clients that they take metrics (KIP-714), of up to `telemetry_max_bytes` a push; `client_subscriptions` are the
+    subscriptions at the start. `topic_defaults` are settings of nodes that give topics their defaults, by Kafka's names
+    (configs/node_kinds.py)."""
 
     brokers: int = 1
     auto_create_topics: bool = True
@@ -56,6 +60,8 @@ class ClusterConfig:
     replica_lag_time_max_ms: int = 30_000
     broker_session_timeout_ms: int = 9_000
     log_cleaner_backoff_ms: int = 15_000
+    producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS
+    producer_id_expiration_check_interval_ms: int = 600_000
     transaction_max_timeout_ms: int = 900_000
     telemetry_max_bytes: int = 1024 * 1024
     client_metrics: bool = False

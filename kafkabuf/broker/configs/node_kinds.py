@@ -1,4 +1,4 @@
-"""The settings that a running cluster can change: defaults of topics, and limits of connections."""
+"""The settings that a running cluster can change: defaults of topics, and a few of nodes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _DIGITS = 10
 MAX_CONNECTIONS = "max.connections"
 PER_ADDRESS = "max.connections.per.ip"
 PER_ADDRESS_OVERRIDES = "max.connections.per.ip.overrides"
+PRODUCER_EXPIRATION = "producer.id.expiration.ms"
 
 
 def _retention(name: str, value: Any) -> None:
@@ -61,10 +62,11 @@ TOPIC_DEFAULTS = {
     for kind in TOPIC_CONFIGS.values()
     if kind.broker
 }
-# A node of a larger cluster may have its own.
-CONNECTION_LIMITS = {
+# A node of a larger cluster may have its own value.
+OF_SINGLE_NODES = {
     MAX_CONNECTIONS: Kind(INT, at_least(0)),
     PER_ADDRESS: Kind(INT, at_least(0)),
     PER_ADDRESS_OVERRIDES: Kind(STRING, _check_overrides),
+    PRODUCER_EXPIRATION: Kind(INT, at_least(1)),
 }
-CHANGEABLE = {**TOPIC_DEFAULTS, **CONNECTION_LIMITS}
+CHANGEABLE = {**TOPIC_DEFAULTS, **OF_SINGLE_NODES}

@@ -4,10 +4,11 @@ A value of a node comes from the first level that has one: the node's own dynami
 nodes, the cluster's arguments (configs/given.py), and Kafka's default (configs/table.py). A setting that the cluster
 does not follow is listed with Kafka's default.
 
-Clients can change the defaults of topics and the limits of connections. As in a new cluster of Kafka 4.1,
-min.insync.replicas is set for all nodes from the beginning (KIP-966).
+Clients can change the defaults of topics, the limits of connections, and producer.id.expiration.ms. As in a new
+cluster of Kafka 4.1, min.insync.replicas is set for all nodes from the beginning (KIP-966).
 
-Deviation: in a cluster of more than one node, only the limits of connections can be a node's own dynamic settings.
+Deviation: in a cluster of more than one node, only the limits of connections and producer.id.expiration.ms can be a
+node's own dynamic settings.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from typing import Protocol
 from kafkabuf.broker.configs.cluster_config import ClusterConfig
 from kafkabuf.broker.configs.given import given_values
 from kafkabuf.broker.configs.kinds import LIST
-from kafkabuf.broker.configs.node_kinds import CHANGEABLE, CONNECTION_LIMITS, TOPIC_DEFAULTS, check_together
+from kafkabuf.broker.configs.node_kinds import (
+    CHANGEABLE,
+    OF_SINGLE_NODES,
+    PRODUCER_EXPIRATION,
+    TOPIC_DEFAULTS,
+    check_together,
+)
 from kafkabuf.broker.configs.setting import DEFAULT, OF_ALL_NODES, OF_NODE, STATIC, Level, Setting
 from kafkabuf.broker.configs.table import node_kinds
 from kafkabuf.broker.configs.topics import TOPIC_CONFIGS
@@ -98,6 +105,11 @@ class NodeConfigs:
         """The dynamic value that a setting has on a node; None: it is not set."""
         return self.dynamic(str(node_id)).get(name, self.dynamic(ALL_NODES).get(name))
 
+    def producer_expiration_ms(self, node_id: int) -> int:
+        """The age at which the node's logs forget a producer."""
+        dynamic = self.set_for(PRODUCER_EXPIRATION, node_id)
+        return self._config.producer_id_expiration_ms if dynamic is None else int(dynamic)
+
     def value(self, name: str) -> str:
         """The value that a setting has on all nodes; "": it is not set."""
         return next((value or "" for _, value, source in self.levels(name, -1)), "")
@@ -174,7 +186,7 @@ class NodeConfigs:
             raise InvalidRequestError(f"Cannot update these configs dynamically: Set({setting})")
         if setting not in CHANGEABLE:
             raise InvalidRequestError(f"the embedded cluster does not follow {setting}, so it cannot change")
-        if name != ALL_NODES and self._config.brokers > 1 and setting not in CONNECTION_LIMITS:
+        if name != ALL_NODES and self._config.brokers > 1 and setting not in OF_SINGLE_NODES:
             raise InvalidRequestError(
                 f"the nodes of the embedded cluster share {setting}: change it for all nodes (the resource name is "
                 '"", --entity-default in kafka-configs.sh)'

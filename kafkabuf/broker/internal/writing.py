@@ -72,7 +72,7 @@ class StateWriter:
         data, count = batch_of(records, now_ms := self._clock.time_ms())
         log, epoch = next(iter(partition.replicas.values())).log, max(partition.leader_epoch, 0)
         stamp(data, log.end_offset, epoch)
-        log.append(data, BatchInfo(count, now_ms, 2), epoch, now_ms)
+        log.append(data, BatchInfo(count, now_ms, 2), epoch)
         for replica in partition.replicas.values():
             replica.wake()
 

@@ -32,9 +32,9 @@ class LogCore:
 
     @high_watermark.setter
     def high_watermark(self, offset: int) -> None: ...
-    def append(self, data: bytes | bytearray, info: BatchInfo, leader_epoch: int, now_ms: int = 0) -> int:
+    def append(self, data: bytes | bytearray, info: BatchInfo, leader_epoch: int) -> int:
         """Takes over `data`. The caller has stamped it with `end_offset` and checked it against `producers`. Returns
-        the base offset. The producer's silence is measured from `now_ms`, the broker's time."""
+        the base offset."""
 
     def _keep(self, batch: StoredBatch) -> int: ...
     def _appended(self) -> int: ...

@@ -41,7 +41,7 @@ cdef class LogCore:
             self._producers.replicated(high_watermark)
         return 0
 
-    def append(self, data not None, BatchInfo info not None, int leader_epoch, int64_t now_ms=0):
+    def append(self, data not None, BatchInfo info not None, int leader_epoch):
         cdef int64_t base = self.end_offset
         cdef StoredBatch batch
         if info.count > INT64_MAX - base:
@@ -54,7 +54,7 @@ cdef class LogCore:
         batch.data = data
         self._keep(batch)
         if info.producer_id >= 0:
-            self.producers.append(info, base, now_ms)
+            self.producers.append(info, base)
         self._appended()
         return base
 

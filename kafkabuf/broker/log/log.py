@@ -41,7 +41,11 @@ class PartitionLog(LogCore):
     """
 
     def __init__(
-        self, config: LogConfig = _DEFAULTS, segments: Segments | None = None, clock: Clock | None = None
+        self,
+        config: LogConfig = _DEFAULTS,
+        segments: Segments | None = None,
+        clock: Clock | None = None,
+        start_offset: int = 0,
     ) -> None:
         self.config = config
         self.clock = clock or SystemClock()
@@ -53,7 +57,7 @@ class PartitionLog(LogCore):
         self.replicated_offset = 0
         # The cleaner stops then: the files belong to nobody, or to the next log.
         self.closed = False
-        self._rebuild()
+        self._rebuild(start_offset)
 
     @property
     def last_stable_offset(self) -> int:
@@ -86,7 +90,6 @@ class PartitionLog(LogCore):
         """Appends whole batches from a leader's `read`. Offsets and epochs stay, the bytes are shared, and the state of
         producers follows from the batches. Raises OffsetOutOfRangeError for a batch that begins before `end_offset`;
         the log keeps the batches before it."""
-        now_ms = self.clock.time_ms()
         for at, head in heads(data, self.end_offset):
             if head.base_offset < self.end_offset:
                 raise OffsetOutOfRangeError(f"the batch begins at offset {head.base_offset}, {self.end_offset} is next")
@@ -94,19 +97,19 @@ class PartitionLog(LogCore):
             self._keep(
                 StoredBatch(head.base_offset, head.last_offset, head.info.max_timestamp, head.leader_epoch, kept)
             )
-            self._follow(head, kept, now_ms)
+            self._follow(head, kept)
         self._appended()
 
-    def _follow(self, head: Head, data: Data, now_ms: int) -> None:
+    def _follow(self, head: Head, data: Data) -> None:
         """Applies a batch that was already checked to the state of its producer."""
         if head.control:
             if (marker := read_marker(data)) is not None:
                 self._end(marker, head.last_offset, head.info.max_timestamp)
         elif head.info.producer_id >= 0:
-            self.producers.append(head.info, head.base_offset, now_ms)
+            self.producers.append(head.info, head.base_offset)
 
     def _end(self, marker: Marker, offset: int, timestamp: int) -> None:
-        aborted = self.producers.end(marker, offset, timestamp, self.clock.time_ms())
+        aborted = self.producers.end(marker, offset, timestamp)
         if aborted is not None:
             self.segments.add_aborted(aborted, self.producers.first_open_offset(offset + 1))
 
@@ -115,6 +118,11 @@ class PartitionLog(LogCore):
         self.segments.roll(self.producers)
 
     # ---- dropping
+
+    def expire_producers(self, age_ms: int) -> None:
+        """Forgets the producers whose last batch or control record is as old as that."""
+        if self._producers is not None:
+            self._producers.expire(self.clock.time_ms() - age_ms)
 
     def retain(self) -> bool:
         """Drops old batches or segments. As in Kafka, the log drops the oldest only if the rest still fills
@@ -180,16 +188,16 @@ class PartitionLog(LogCore):
         if self._high_watermark is not None:
             self._high_watermark = max(min(self._high_watermark, self.end_offset), self.log_start_offset)
         self.leader_epochs.truncate_to(self.end_offset)
-        self._rebuild()
+        self._rebuild(self.log_start_offset)
 
-    def _rebuild(self) -> None:
-        """Derives the state of producers from the batches, and the epochs that the checkpoint does not have."""
-        start, self._producers = self.segments.producers()
-        now_ms = self.clock.time_ms()
+    def _rebuild(self, start_offset: int) -> None:
+        """Derives the state of producers from the batches that readers still get, and the epochs that the checkpoint
+        does not have. DeleteRecords has hidden the batches before `start_offset`."""
+        start, self._producers = self.segments.producers(start_offset)
         for batch in self.segments.batches(start) if start < self.end_offset else ():
             head = read_head(batch.data, 0, batch.base_offset)
             self.leader_epochs.assign(head.leader_epoch, head.base_offset)
-            self._follow(head, batch.data, now_ms)
+            self._follow(head, batch.data)
         self._replicated(self.high_watermark)
 
     # ---- reading

@@ -18,9 +18,8 @@ cdef struct Appended:
 cdef class ProducerEntry:
     cdef readonly int epoch
     cdef public int coordinator_epoch
-    # The records' time, and the broker's.
+    # The newest timestamp of the last batch, or the time of the control record behind it. The producer expires by it.
     cdef public int64_t last_timestamp
-    cdef public int64_t seen_ms
     # None, or the offset where the open transaction began.
     cdef public object transaction_start
 

@@ -4,9 +4,6 @@ from typing import NamedTuple, final
 
 from kafkabuf.broker.records._batch import BatchInfo
 
-EXPIRATION_MS: int
-"""Kafka's producer.id.expiration.ms."""
-
 NO_EPOCH: int
 NO_SEQUENCE: int
 
@@ -18,12 +15,11 @@ class AppendedBatch(NamedTuple):
 
 @final
 class ProducerEntry:
-    """`transaction_start` is the offset where the open transaction began, or None. `last_timestamp` is the records'
-    time, `seen_ms` the broker's."""
+    """`transaction_start` is the offset where the open transaction began, or None. `last_timestamp` is the newest
+    timestamp of the last batch, or the time of the control record behind it."""
 
     coordinator_epoch: int
     last_timestamp: int
-    seen_ms: int
     transaction_start: int | None
 
     def __init__(
@@ -31,7 +27,6 @@ class ProducerEntry:
         epoch: int = -1,
         coordinator_epoch: int = -1,
         last_timestamp: int = -1,
-        seen_ms: int = -1,
         transaction_start: int | None = None,
     ) -> None: ...
     @property
@@ -47,17 +42,20 @@ class ProducerEntry:
     def remember(self, first_sequence: int, final_sequence: int, base_offset: int, max_timestamp: int) -> None:
         """Adds a batch, and forgets the oldest of more than five."""
 
-    def forget_batches(self) -> None: ...
     def raise_epoch(self, epoch: int) -> None:
         """Forgets the batches of another epoch."""
 
-    def is_next(self, info: BatchInfo, now_ms: int) -> bool:
-        """Whether the batch follows the last batch, no transaction is open, and the producer was not silent for too
-        long at `now_ms`."""
+    def forget_earlier_batches(self) -> None:
+        """Leaves what a snapshot has: the last batch, with the last time of the producer."""
 
-    def append(self, info: BatchInfo, base_offset: int, now_ms: int) -> None:
+    def is_next(self, info: BatchInfo) -> bool:
+        """Whether the batch follows the last batch, and no transaction is open."""
+
+    def has_expired(self, newest_ms: int) -> bool:
+        """Whether no transaction is open, and the last time is `newest_ms` or older."""
+
+    def append(self, info: BatchInfo, base_offset: int) -> None:
         """Notes a batch that is in the log."""
 
-    def encode(self, producer_id: int, heads: bytearray, batches: bytearray) -> None:
-        """Appends the two parts of the entry in a snapshot (storage/snapshot.py has the layout): to `heads` the state
-        and the last batch, to `batches` the remembered batches."""
+    def encode(self, producer_id: int, out: bytearray) -> None:
+        """Appends the entry as a snapshot has it (storage/snapshot.py has the layout): the state and the last batch."""

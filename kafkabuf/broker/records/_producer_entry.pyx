@@ -14,19 +14,15 @@ from collections import namedtuple
 from kafkabuf.broker.records._batch cimport BatchInfo, last_sequence
 from kafkabuf.broker.wire._numbers cimport store_int16, store_int64, store_uint32
 
-# Kafka's producer.id.expiration.ms.
-EXPIRATION_MS = 86_400_000
 NO_EPOCH = -1
 NO_SEQUENCE = -1
 
-cdef int64_t expiration_ms = EXPIRATION_MS
 cdef int32_t no_sequence = NO_SEQUENCE
 
 cdef enum:
     NOTHING = -1
-    # Sizes in a snapshot: storage/snapshot.py has the layout.
-    HEAD_SIZE = 46
-    BATCH_SIZE = 24
+    # In a snapshot: storage/snapshot.py has the layout.
+    ENTRY_SIZE = 46
 
 AppendedBatch = namedtuple("AppendedBatch", "base_sequence last_sequence base_offset max_timestamp")
 
@@ -47,13 +43,11 @@ cdef class ProducerEntry:
         int epoch=-1,
         int coordinator_epoch=-1,
         int64_t last_timestamp=-1,
-        int64_t seen_ms=-1,
         transaction_start=None,
     ):
         self.epoch = epoch
         self.coordinator_epoch = coordinator_epoch
         self.last_timestamp = last_timestamp
-        self.seen_ms = seen_ms
         self.transaction_start = transaction_start
         self.first = self.remembered = 0
 
@@ -76,34 +70,37 @@ cdef class ProducerEntry:
     def remember(self, int32_t first_sequence, int32_t final_sequence, int64_t base_offset, int64_t max_timestamp):
         self.keep(Appended(base_offset, max_timestamp, first_sequence, final_sequence))
 
-    def forget_batches(self):
-        self.remembered = 0
-
     def raise_epoch(self, int epoch):
         if epoch != self.epoch:
             self.epoch = epoch
             self.remembered = 0
 
-    def is_next(self, BatchInfo info not None, int64_t now_ms):
+    def forget_earlier_batches(self):
+        if self.remembered:
+            self.first = (self.first + self.remembered - 1) % REMEMBERED
+            self.remembered = 1
+            self.last().max_timestamp = self.last_timestamp
+
+    def is_next(self, BatchInfo info not None):
         return (
             self.remembered > 0
             and self.epoch == info.producer_epoch
             and info.base_sequence == (self.last().last_sequence + <int64_t> 1) & 0x7FFFFFFF
             and self.transaction_start is None
-            and now_ms - self.seen_ms < expiration_ms
         )
 
-    def append(self, BatchInfo info not None, int64_t base_offset, int64_t now_ms):
+    def has_expired(self, int64_t newest_ms):
+        return self.transaction_start is None and self.last_timestamp <= newest_ms
+
+    def append(self, BatchInfo info not None, int64_t base_offset):
         self.raise_epoch(info.producer_epoch)
         self.keep(Appended(base_offset, info.max_timestamp, info.base_sequence, last_sequence(info)))
         self.last_timestamp = info.max_timestamp
-        self.seen_ms = now_ms
 
-    def encode(self, int64_t producer_id, bytearray heads not None, bytearray batches not None):
+    def encode(self, int64_t producer_id, bytearray out not None):
         cdef Appended* batch
-        cdef int number
         cdef int32_t delta = 0
-        cdef unsigned char* at = grown(heads, HEAD_SIZE)
+        cdef unsigned char* at = grown(out, ENTRY_SIZE)
         store_int64(at, producer_id)
         store_int16(at + 8, self.epoch)
         if self.remembered:
@@ -118,16 +115,6 @@ cdef class ProducerEntry:
         store_int64(at + 26, self.last_timestamp)
         store_uint32(at + 34, <uint32_t> self.coordinator_epoch)
         store_int64(at + 38, NOTHING if self.transaction_start is None else self.transaction_start)
-        at = grown(batches, 1 + self.remembered * BATCH_SIZE)
-        at[0] = self.remembered
-        at += 1
-        for number in range(self.remembered):
-            batch = &self.ring[(self.first + number) % REMEMBERED]
-            store_uint32(at, <uint32_t> batch.base_sequence)
-            store_uint32(at + 4, <uint32_t> batch.last_sequence)
-            store_int64(at + 8, batch.base_offset)
-            store_int64(at + 16, batch.max_timestamp)
-            at += BATCH_SIZE
 
     cdef Appended* last(self) noexcept:
         return &self.ring[(self.first + self.remembered - 1) % REMEMBERED]

@@ -12,6 +12,8 @@ _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
 # The value of a topic's config in milliseconds that sets no bound.
 UNBOUNDED_MS = _INT64
+# Kafka's default of producer.id.expiration.ms, a setting of nodes.
+PRODUCER_EXPIRATION_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,10 @@ these follow duplicates, gaps in the sequence, producers of an older epoch, and 
 
 As in Kafka 4.1, a producer without state may begin at any sequence, unless its transactions are of version 2. So the
 broker never answers UNKNOWN_PRODUCER_ID. The state of a producer outlives the records that it came from. It expires
-when the producer has been silent for `EXPIRATION_MS` and has no open transaction. The log owns the state, so every node
-that leads the partition has it. Thread: the event loop.
-
-Deviation: the broker measures silence by its own clock, not by the timestamps of the producer's records. It checks the
-silence of a producer with the producer's next batch, and that of all producers when a new producer comes, at most once
-in ten minutes.
+`producer.id.expiration.ms` after the newest timestamp of the producer's last batch, or after its last control record,
+unless its transaction is open: a producer of old records expires at once. A check looks for expired producers now and
+then (`LogManager`), and until then they count as known. The log owns the state, so every node that leads the partition
+has it; a node that has started again has only the last batch of each producer. Thread: the event loop.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from kafkabuf.broker.records._batch import BatchInfo
-from kafkabuf.broker.records._producer_entry import EXPIRATION_MS, NO_EPOCH, AppendedBatch, ProducerEntry
+from kafkabuf.broker.records._producer_entry import NO_EPOCH, AppendedBatch, ProducerEntry
 from kafkabuf.broker.records.control import Marker
 from kafkabuf.errors import (
     InvalidProducerEpochError,
@@ -30,8 +28,6 @@ from kafkabuf.errors import (
 )
 
 _SEQUENCES = 2**31
-# Kafka's producer.id.expiration.check.interval.ms: a new producer may come with each batch.
-_CHECK_MS = 600_000
 
 
 def sequence_count(batch: AppendedBatch) -> int:
@@ -61,11 +57,10 @@ class _Verification:
 class ProducerStates:
     """Producers by id. The log calls `check` before each append of a client, and `append` or `end` after it."""
 
-    __slots__ = ("_checked_ms", "_ended", "_entries", "_open", "_verifying", "aborted")
+    __slots__ = ("_ended", "_entries", "_open", "_verifying", "aborted")
 
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
         self._entries = {} if entries is None else entries
-        self._checked_ms: int | None = None
         self._verifying: dict[int, _Verification] = {}
         # First offset of each open transaction, by producer id; in the order of the offsets.
         starts = ((producer_id, entry.transaction_start) for producer_id, entry in self._entries.items())
@@ -98,11 +93,11 @@ class ProducerStates:
         entry = self._entries.get(producer_id)
         return entry is not None and entry.transaction_start is not None and entry.epoch == epoch
 
-    def is_next(self, info: BatchInfo, now_ms: int) -> bool:
+    def is_next(self, info: BatchInfo) -> bool:
         """Whether the batch follows the producer's last batch, without a transaction: then it is no duplicate and
         passes `check`."""
         entry = self._entries.get(info.producer_id)
-        return entry is not None and entry.is_next(info, now_ms) and info.producer_id not in self._verifying
+        return entry is not None and entry.is_next(info) and info.producer_id not in self._verifying
 
     def duplicate(self, info: BatchInfo) -> AppendedBatch | None:
         """The stored batch that this batch repeats, if the state still has it."""
@@ -123,10 +118,9 @@ class ProducerStates:
         elif info.producer_epoch == verification.epoch:
             verification.lowest_sequence = min(verification.lowest_sequence, info.base_sequence)
 
-    def check(self, info: BatchInfo, now_ms: int) -> None:
+    def check(self, info: BatchInfo) -> None:
         """Raises InvalidProducerEpochError, OutOfOrderSequenceNumberError, or InvalidTxnStateError for a batch outside
         the producer's open transaction."""
-        self._expire(info.producer_id, now_ms)
         entry = self._entries.get(info.producer_id) or ProducerEntry()
         if info.producer_epoch < entry.epoch:
             raise InvalidProducerEpochError(
@@ -157,12 +151,12 @@ class ProducerStates:
         following = 0 if info.producer_epoch != entry.epoch else (entry.last_sequence + 1) % _SEQUENCES
         return None if sequence == following else following
 
-    def append(self, info: BatchInfo, base_offset: int, now_ms: int) -> None:
+    def append(self, info: BatchInfo, base_offset: int) -> None:
         """Notes a client's batch, which passed `check` and is in the log."""
         entry = self._entries.get(info.producer_id)
         if entry is None:
             entry = self._entries[info.producer_id] = ProducerEntry()
-        entry.append(info, base_offset, now_ms)
+        entry.append(info, base_offset)
         if info.transactional:
             self._verifying.pop(info.producer_id, None)
             if entry.transaction_start is None:
@@ -184,7 +178,7 @@ class ProducerStates:
                 f"had {entry.coordinator_epoch}"
             )
 
-    def end(self, marker: Marker, offset: int, timestamp: int, now_ms: int) -> AbortedTransaction | None:
+    def end(self, marker: Marker, offset: int, timestamp: int) -> AbortedTransaction | None:
         """Notes a control record, which passed `check_end` and is in the log at `offset`.
 
         A transaction without records changes only the epochs and times. Returns the transaction if it had records and
@@ -193,7 +187,7 @@ class ProducerStates:
         producer_id = marker.producer_id
         entry = self._entries.setdefault(producer_id, ProducerEntry())
         entry.raise_epoch(marker.producer_epoch)
-        entry.coordinator_epoch, entry.last_timestamp, entry.seen_ms = marker.coordinator_epoch, timestamp, now_ms
+        entry.coordinator_epoch, entry.last_timestamp = marker.coordinator_epoch, timestamp
         self._verifying.pop(producer_id, None)
         start, entry.transaction_start = entry.transaction_start, None
         if start is None:
@@ -209,15 +203,14 @@ class ProducerStates:
         """Forgets the transactions whose records the log has dropped."""
         self.aborted = [transaction for transaction in self.aborted if transaction.last_offset >= log_start_offset]
 
-    def _expire(self, producer_id: int, now_ms: int) -> None:
-        """Forgets a producer that has been silent for too long: this producer, or, when it is new, any producer."""
-        if producer_id in self._entries:
-            known_ids = [producer_id]
-        elif self._checked_ms is None or now_ms - self._checked_ms >= _CHECK_MS:
-            self._checked_ms, known_ids = now_ms, list(self._entries)
-        else:
-            return
-        for known_id in known_ids:
-            entry = self._entries[known_id]
-            if entry.transaction_start is None and now_ms - entry.seen_ms >= EXPIRATION_MS:
-                del self._entries[known_id]
+    def restarted(self) -> None:
+        """The node has read the log anew. As in Kafka, where a node makes a snapshot of what it has read, the state has
+        only the last batch of each producer then."""
+        for entry in self._entries.values():
+            entry.forget_earlier_batches()
+
+    def expire(self, newest_ms: int) -> None:
+        """Forgets every producer that has no open transaction, and whose last time is `newest_ms` or older."""
+        expired = [producer_id for producer_id, entry in self._entries.items() if entry.has_expired(newest_ms)]
+        for producer_id in expired:
+            del self._entries[producer_id]

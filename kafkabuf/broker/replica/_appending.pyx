@@ -97,17 +97,17 @@ cdef Appended append_batch(node, leader, BatchInfo info, bytearray data, Py_ssiz
     cdef object epoch = leader.known.epoch
     if info.producer_id >= 0:
         producers = log.producers
-        if not producers.is_next(info, now):
+        if not producers.is_next(info):
             first = producers.duplicate(info)
             if first is not None:
                 base = first.base_offset
                 return Appended(leader, base, base + info.count, first.max_timestamp, log.log_start_offset)
-            producers.check(info, now)
+            producers.check(info)
     if cluster.config.verify_records:
         records.verify(memoryview(data), limits.max_message_bytes)
     stamp(data, log.end_offset, epoch)
     if newest != info.max_timestamp or info.append_time != log_append_time:
         batch.stamp_timestamps(data, newest, log_append_time)
         info.max_timestamp = newest
-    base = log.append(data, info, epoch, now)
+    base = log.append(data, info, epoch)
     return Appended(leader, base, base + info.count, newest if log_append_time else -1, log.log_start_offset)

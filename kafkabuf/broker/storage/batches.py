@@ -203,7 +203,7 @@ class Segments(Protocol):
     def restart_at(self, offset: int) -> None:
         """Drops everything. The next batch begins at `offset`."""
 
-    def producers(self) -> tuple[int, ProducerStates | None]:
+    def producers(self, log_start_offset: int) -> tuple[int, ProducerStates | None]:
         """An offset and the state before it. The caller derives the rest from the batches from that offset on."""
 
     def add_aborted(self, aborted: AbortedTransaction, last_stable_offset: int) -> None: ...

@@ -246,7 +246,7 @@ class FileSegments:
         snapshot says no more what they have."""
         for _, path in self._snapshots()[:1]:
             with suppress(CorruptMessageError):
-                states, sums = decode_snapshot(read_file(path) or b"", self._clock.time_ms())
+                states, sums = decode_snapshot(read_file(path) or b"")
                 if not bases.isdisjoint(sums):
                     kept = {base: known for base, known in sums.items() if base not in bases}
                     write_whole(path, encode_snapshot(states, kept))
@@ -370,13 +370,13 @@ class FileSegments:
     def _snapshot_at(self, offset: int) -> Path:
         return self.folder / f"{file_name(offset)}.snapshot"
 
-    def producers(self) -> tuple[int, ProducerStates]:
+    def producers(self, log_start_offset: int) -> tuple[int, ProducerStates]:
         if self._empty:
             self._empty = False
             return self.start_offset, ProducerStates()
         self._unwritten.clear()
         indexes = self._transaction_indexes()
-        start, states = self._latest_snapshot(indexes)
+        start, states = self._latest_snapshot(indexes, max(self.start_offset, log_start_offset))
         for segment in self._segments:
             index = indexes[segment.base_offset]
             kept = index.before(start)
@@ -399,14 +399,15 @@ class FileSegments:
                 indexes[base] = _TransactionIndex([], len(data), damaged=True)
         return indexes
 
-    def _latest_snapshot(self, indexes: dict[int, _TransactionIndex]) -> tuple[int, ProducerStates]:
+    def _latest_snapshot(self, indexes: dict[int, _TransactionIndex], start_offset: int) -> tuple[int, ProducerStates]:
         """The latest snapshot that lies before every damaged transaction index: from there on the log derives the
-        aborted transactions from the batches again."""
+        aborted transactions from the batches again. A snapshot of a log without records counts for nothing, as in
+        Kafka: the producers of a log that was emptied are unknown after a restart."""
         latest = min((base for base, index in indexes.items() if index.damaged), default=self.end_offset)
         for offset, path in self._snapshots():
-            if self.start_offset <= offset <= latest:
+            if start_offset < offset <= latest:
                 try:
-                    states, sums = decode_snapshot(read_file(path) or b"", self._clock.time_ms())
+                    states, sums = decode_snapshot(read_file(path) or b"")
                 except CorruptMessageError as error:
                     log.warning("%s is ignored: %s", path, error)
                     continue
@@ -422,7 +423,7 @@ class FileSegments:
                     "The transaction index at offset %d has lost or changed entries: it is made anew from the batches",
                     latest,
                 )
-        return self.start_offset, ProducerStates()
+        return start_offset, ProducerStates()
 
     def add_aborted(self, aborted: AbortedTransaction, last_stable_offset: int) -> None:
         """The control record is in the log already: an entry that the disk refuses waits for the next one, and no

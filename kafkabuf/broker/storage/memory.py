@@ -179,7 +179,7 @@ class MemorySegments(MemoryCore):
 
     # ---- what a log on disk stores besides batches: memory stores nothing
 
-    def producers(self) -> tuple[int, ProducerStates | None]:
+    def producers(self, log_start_offset: int) -> tuple[int, ProducerStates | None]:
         return self.start_offset, None
 
     def add_aborted(self, aborted: AbortedTransaction, last_stable_offset: int) -> None:

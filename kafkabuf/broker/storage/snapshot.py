@@ -6,12 +6,9 @@ NNN.snapshot   version i16 = 1 | CRC-32C of what follows | count i32 | for each 
 NNN.txnindex   for each aborted transaction: version i16 = 0 | producer id i64 | first offset i64 | last offset i64 |
                last stable offset i64
 
-Kafka's snapshots have one batch for each producer. Behind that, where Kafka does not read, ours have every remembered
-batch, so that the log recognizes a repeated batch after a restart: for each producer, in the same order, the count i8,
-and for each batch, the oldest first: first sequence i32, last sequence i32, base offset i64, timestamp i64. Behind the
-batches is what the transaction indexes had when the snapshot was taken, so that a lost or damaged entry is noticed:
-count i32, and for each index with entries: base offset of its segment i64, entries i32, CRC-32C u32 of the entries'
-producer ids, first and last offsets.
+Behind the producers, where Kafka does not read, is what the transaction indexes had when the snapshot was taken, so
+that a lost or damaged entry is noticed: count i32, and for each index with entries: base offset of its segment i64,
+entries i32, CRC-32C u32 of the entries' producer ids, first and last offsets.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ from kafkabuf.errors import CorruptMessageError
 _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
-_BATCH = struct.Struct(">iiqq")
 _INDEX = struct.Struct(">qiI")
 _SUMMED = struct.Struct(">qqq")
 _ABORTED = struct.Struct(">hqqqq")
@@ -54,19 +50,17 @@ def sum_of(aborted: Sequence[AbortedTransaction]) -> IndexSum:
 def encode_snapshot(states: ProducerStates, indexes: Mapping[int, IndexSum]) -> bytes:
     """A log may have thousands of producers, and takes a snapshot where a segment ends: each producer is one call.
     `indexes` has the sum of each transaction index by the base offset of its segment."""
-    heads, batches = bytearray(), bytearray()
-    count = 0
+    entries = bytearray()
     for producer_id, entry in states:
-        entry.encode(producer_id, heads, batches)
-        count += 1
+        entry.encode(producer_id, entries)
     sums = b"".join(_INDEX.pack(base, *each) for base, each in indexes.items())
-    body = _COUNT.pack(count) + heads + batches + _COUNT.pack(len(indexes)) + sums
+    body = _COUNT.pack(len(entries) // _ENTRY.size) + entries + _COUNT.pack(len(indexes)) + sums
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
 
-def decode_snapshot(data: bytes, now_ms: int) -> tuple[ProducerStates, dict[int, IndexSum]]:
+def decode_snapshot(data: bytes) -> tuple[ProducerStates, dict[int, IndexSum]]:
     """The states, and the sums of transaction indexes as `encode_snapshot` takes them: none in a snapshot of
-    Kafka's. Raises CorruptMessageError for a malformed snapshot. The producers' silence is measured from `now_ms`."""
+    Kafka's. Raises CorruptMessageError for a malformed snapshot."""
     try:
         version, crc = _HEAD.unpack_from(data)
         if version != _VERSION or crc != crc32c(data[_HEAD.size :]):
@@ -74,37 +68,25 @@ def decode_snapshot(data: bytes, now_ms: int) -> tuple[ProducerStates, dict[int,
                 f"the snapshot has version {version} and CRC {crc:#010x}: "
                 f"version {_VERSION} with CRC {crc32c(data[_HEAD.size :]):#010x} is needed"
             )
-        entries, at = _decode_entries(data, now_ms)
-        for entry in entries.values():
-            at = _decode_batches(data, at, entry)
+        entries, at = _decode_entries(data)
         indexes = _decode_indexes(data, at)
     except (struct.error, IndexError, OverflowError) as error:
         raise CorruptMessageError(f"a snapshot of {len(data)} bytes is malformed: {error}") from error
     return ProducerStates(entries), indexes
 
 
-def _decode_entries(data: bytes, now_ms: int) -> tuple[dict[int, ProducerEntry], int]:
+def _decode_entries(data: bytes) -> tuple[dict[int, ProducerEntry], int]:
     entries: dict[int, ProducerEntry] = {}
     (count,), at = _COUNT.unpack_from(data, _HEAD.size), _HEAD.size + _COUNT.size
     for _ in range(count):
         producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start = _ENTRY.unpack_from(data, at)
-        entry = ProducerEntry(epoch, coordinator_epoch, timestamp, now_ms, None if start == _NONE else start)
+        entry = ProducerEntry(epoch, coordinator_epoch, timestamp, None if start == _NONE else start)
         if sequence != NO_SEQUENCE:
             first = (sequence - delta) % 2**31
             entry.remember(first, sequence, offset - delta, timestamp)
         entries[producer_id] = entry
         at += _ENTRY.size
     return entries, at
-
-
-def _decode_batches(data: bytes, at: int, entry: ProducerEntry) -> int:
-    if at == len(data):
-        return at  # Kafka wrote this snapshot
-    end = at + 1 + data[at] * _BATCH.size
-    entry.forget_batches()
-    for fields in _BATCH.iter_unpack(data[at + 1 : end]):
-        entry.remember(*fields)
-    return end
 
 
 def _decode_indexes(data: bytes, at: int) -> dict[int, IndexSum]:

@@ -54,10 +54,10 @@ def append(log: PartitionLog, data: bytes, epoch: int = 0) -> int:
     """Appends one batch of magic 2. Raises the errors that Produce answers with."""
     info = check_batch(memoryview(data), 9, Limits())
     if info.producer_id >= 0:
-        log.producers.check(info, NOW)
+        log.producers.check(info)
     stored = bytearray(data)
     stamp(stored, log.end_offset, epoch)
-    return log.append(stored, info, epoch, NOW)
+    return log.append(stored, info, epoch)
 
 
 def put(log: PartitionLog, *values: bytes, producer: Producer = (-1, -1, -1), epoch: int = 0, time: int = NOW) -> int:
@@ -78,7 +78,8 @@ def stored(log: PartitionLog) -> bytes:
 
 
 def contents(log: PartitionLog) -> dict[str, object]:
-    """Everything in which two equal logs agree."""
+    """Everything in which two equal logs agree, also a log that was opened again: of each producer's batches it knows
+    the last."""
     start, end = log.log_start_offset, log.end_offset
     return {
         "offsets": (start, end, log.last_stable_offset),
@@ -89,7 +90,12 @@ def contents(log: PartitionLog) -> dict[str, object]:
         "epochs": log.leader_epochs.entries,
         "aborted": log.aborted(start, end),
         "producers": {
-            producer_id: (entry.epoch, list(entry.batches), entry.transaction_start)
+            producer_id: (
+                entry.epoch,
+                entry.last_timestamp,
+                [batch[:3] for batch in entry.batches[-1:]],
+                entry.transaction_start,
+            )
             for producer_id, entry in log.producers
         },
         "newest": log.newest(),

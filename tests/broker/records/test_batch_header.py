@@ -120,10 +120,10 @@ def test_entry_remembers_the_last_five_batches_of_the_epoch(batches: list[tuple[
         if epoch != present:
             expected.clear()
             present = epoch
-        entry.append(BatchInfo(count, newest, 2, 1, epoch, sequence), offset, 100 + offset)
+        entry.append(BatchInfo(count, newest, 2, 1, epoch, sequence), offset)
         expected.append(AppendedBatch(sequence, (sequence + count - 1) % 2**31, offset, newest))
         assert (entry.batches, entry.last_sequence) == (list(expected), expected[-1].last_sequence)
-        assert (entry.epoch, entry.last_timestamp, entry.seen_ms) == (epoch, newest, 100 + offset)
+        assert (entry.epoch, entry.last_timestamp) == (epoch, newest)
 
 
 def test_log_without_offsets_left_refuses_a_batch_and_stays_as_it_was() -> None:

@@ -18,7 +18,7 @@ from kafkabuf.broker.groups.groups import offsets_partition
 from kafkabuf.broker.groups.offsets import MAX_METADATA
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.records._batch import BatchInfo
-from kafkabuf.broker.records._producer_entry import EXPIRATION_MS
+from kafkabuf.broker.records.config import PRODUCER_EXPIRATION_MS
 from kafkabuf.broker.records.control import Marker, control_batch
 from kafkabuf.broker.records.producer_state import AbortedTransaction, ProducerStates
 from kafkabuf.broker.transactions.coordinator import State, Transactions
@@ -202,26 +202,50 @@ def test_used_up_epochs_lead_to_a_new_producer_id(world: World) -> None:
     assert world.batches()[-1][2] == 32767
 
 
-def test_silent_producer_is_forgotten_after_its_expiration(world: World) -> None:
-    known, unknown = (4711, 0), (4712, 0)
-    assert world.send(known, 0, transactional_id=None).error_code == 0
-    world.advance(EXPIRATION_MS / 1000 - 1)
-    assert world.send(known, 5, transactional_id=None).error_code == 45
-    assert world.send(known, 1, transactional_id=None).error_code == 0
-    world.advance(EXPIRATION_MS / 1000)
-    assert world.send(known, 5, transactional_id=None).error_code == 0
-    # A new producer makes the log forget producers that never came back.
-    world.advance(EXPIRATION_MS / 1000)
-    world.send(unknown, 0, transactional_id=None)
-    assert world.cluster._ask("t", 0, lambda partition: [one for one, _ in partition.log.producers]) == [4712]
+def known_producers(world: World) -> list[int]:
+    return world.cluster._ask("t", 0, lambda partition: [producer_id for producer_id, _ in partition.log.producers])
+
+
+def test_producer_is_forgotten_at_the_first_check_behind_its_expiration(world: World) -> None:
+    assert world.send((4711, 0), 0, transactional_id=None).error_code == 0
+    world.advance(PRODUCER_EXPIRATION_MS / 1000 - 1)
+    assert known_producers(world) == [4711]
+    assert world.send((4711, 0), 5, transactional_id=None).error_code == 45
+    world.advance(600)
+    assert known_producers(world) == []
+    assert world.send((4711, 0), 5, transactional_id=None).error_code == 0
+
+
+def test_producer_of_old_records_is_forgotten_at_the_next_check() -> None:
+    """Kafka measures the silence of a producer from the timestamps of its records."""
+    world = World(producer_id_expiration_check_interval_ms=10_000)
+    world.clock.advance(PRODUCER_EXPIRATION_MS / 1000)  # the records of `send` have the time at which the clock began
+    world.cluster.tick()
+    assert world.send((4711, 0), 0, transactional_id=None).error_code == 0
+    world.advance(9.9)
+    assert world.send((4711, 0), 1, transactional_id=None).error_code == 0
+    world.advance(0.2)
+    assert known_producers(world) == []
+    repeated = world.send((4711, 0), 1, transactional_id=None)
+    assert (repeated.error_code, repeated.base_offset) == (0, 2)
+    world.close()
+
+
+def test_expiration_of_producers_is_a_setting_of_the_cluster() -> None:
+    world = World(config={"producer.id.expiration.ms": 5_000}, producer_id_expiration_check_interval_ms=1_000)
+    world.send((4711, 0), 0, transactional_id=None)
+    world.advance(4.9)
+    assert known_producers(world) == [4711]
+    world.advance(1.1)
+    assert known_producers(world) == []
+    world.close()
 
 
 def test_producer_with_an_open_transaction_is_remembered(world: World) -> None:
     producer = world.start(timeout=900_000)
     world.cluster.hold_markers()
     world.send(producer, 0)
-    world.advance(EXPIRATION_MS / 1000 + 1)
-    world.send((4711, 0), 0, transactional_id=None)
+    world.advance(PRODUCER_EXPIRATION_MS / 1000 + 600)
     assert world.cluster._call(lambda c: c.catalogue.topic("t").partition(0).log.producers.in_transaction(*producer))
 
 
@@ -428,8 +452,8 @@ def test_group_is_in_the_partition_of_javas_hash(name: str, partition: int) -> N
 
 def test_aborted_transaction_is_remembered_until_its_control_record_is_dropped() -> None:
     states = ProducerStates()
-    states.append(BatchInfo(3, 0, 2, 5, 0, 0, True), 10, 0)
-    states.end(Marker(5, 0, 0, False), 13, 0, 0)
+    states.append(BatchInfo(3, 0, 2, 5, 0, 0, True), 10)
+    states.end(Marker(5, 0, 0, False), 13, 0)
     states.forget_aborted_before(13)
     assert states.aborted == [AbortedTransaction(5, 10, 13)]
     states.forget_aborted_before(14)

@@ -25,7 +25,7 @@ from kafkabuf.broker.log.upkeep.checkpoints import (
     Key,
 )
 from kafkabuf.broker.log.upkeep.cleaner import LogCleaner
-from kafkabuf.broker.records.config import UNLIMITED, LogConfig
+from kafkabuf.broker.records.config import PRODUCER_EXPIRATION_MS, UNLIMITED, LogConfig
 from kafkabuf.broker.storage.disk import (
     DELETED,
     STRAY,
@@ -49,13 +49,16 @@ log = logging.getLogger("kafkabuf.broker")
 CHECK_SECONDS = 1.0
 # Kafka's log.cleaner.backoff.ms.
 CLEANER_BACKOFF = 15.0
+# Kafka's producer.id.expiration.check.interval.ms.
+EXPIRY_SECONDS = 600.0
 _LOCK = ".lock"
 _NODE = re.compile("node-[0-9]+")
 
 
 class LogManager:
     """Checks retention periodically only while a log has a retention.ms or lies on disk. `run` does long work in
-    slices."""
+    slices. Every `expiry_seconds` each log forgets its expired producers: `expiration_ms` says at which age, by the id
+    of the node that has the log."""
 
     def __init__(
         self,
@@ -63,6 +66,8 @@ class LogManager:
         data_dir: Path | None = None,
         cleaner_backoff: float = CLEANER_BACKOFF,
         run: Callable[[Work[None]], object] = finish,
+        expiry_seconds: float = EXPIRY_SECONDS,
+        expiration_ms: Callable[[int], int] = lambda node_id: PRODUCER_EXPIRATION_MS,
     ) -> None:
         self.data_dir = data_dir
         self._timer = timer
@@ -70,6 +75,9 @@ class LogManager:
         self.cleaner = LogCleaner(timer, cleaner_backoff)
         self._by_topic: dict[str, dict[Key, None]] = {}
         self._check: Timeout | None = None
+        self._expiry: Timeout | None = None
+        self._expiry_seconds = expiry_seconds
+        self._expiration_ms = expiration_ms
         self._lock: int | None = None
         # Flushes full segments. Its thread starts with the first of them.
         self._flusher = ThreadPoolExecutor(1, "kafkabuf-flusher")
@@ -117,6 +125,7 @@ class LogManager:
             self._logs[key] = self._open(node, topic, partition, config, new)
             self._by_topic.setdefault(topic, {})[key] = None
         self._watch(config)
+        self._watch_producers()
         self.cleaner.watch(key, self._logs[key])
         return self._logs[key]
 
@@ -173,11 +182,14 @@ class LogManager:
 
     def _opened(self, segments: FileSegments, config: LogConfig, node: int, where: tuple[str, int]) -> PartitionLog:
         try:
-            opened = PartitionLog(config, segments, self._timer.clock)
             start, clean, replicated = (
                 self._checkpoints.offset(node, name, where) for name in (LOG_STARTS, CLEAN_OFFSETS, HIGH_WATERMARKS)
             )
-            opened.delete_before(min(max(start, 0), opened.end_offset))
+            start = min(max(start, 0), segments.end_offset)
+            opened = PartitionLog(config, segments, self._timer.clock, start)
+            opened.delete_before(start)
+            opened.producers.restarted()
+            opened.expire_producers(self._expiration_ms(node))
             opened.clean_offset = min(max(clean, 0), opened.end_offset)
             opened.replicated_offset = min(max(replicated, 0), opened.end_offset)
         except BaseException:
@@ -283,6 +295,20 @@ class LogManager:
                     yield
             except KafkaStorageError as error:
                 log.error("%s-%d keeps expired records: %s", key[1], key[2], error)
+
+    def _watch_producers(self) -> None:
+        if self._expiry is None:
+            self._expiry = self._timer.after(self._expiry_seconds, lambda: self._run(self._expiring()))
+
+    def _expiring(self) -> Work[None]:
+        """Forgets the producers that have expired. Until that has ended no other check begins."""
+        try:
+            for (node_id, _, _), partition_log in tuple(self._logs.items()):
+                partition_log.expire_producers(self._expiration_ms(node_id))
+                yield
+        finally:
+            self._expiry = None
+        self._watch_producers()
 
     # ---- checkpoints
 
