@@ -119,6 +119,15 @@ class PartitionLog(LogCore):
 
     # ---- dropping
 
+    def restarted(self, age_ms: int) -> None:
+        """The node that has the log starts again. As Kafka's node, which then reads a snapshot, it knows the last batch
+        of each producer that has not expired, and no producer of a log without records."""
+        if self.log_start_offset == self.end_offset:
+            self._producers = None
+        elif self._producers is not None:
+            self._producers.forget_earlier_batches()
+            self.expire_producers(age_ms)
+
     def expire_producers(self, age_ms: int) -> None:
         """Forgets the producers whose last batch or control record is as old as that."""
         if self._producers is not None:

@@ -181,6 +181,9 @@ class Node:
 
     def start(self) -> None:
         if self._listener is None:
+            age_ms = self.cluster.node_configs.producer_expiration_ms(self.node_id)
+            for replica in self.cluster.catalogue.replicas(self.node_id):
+                replica.log.restarted(age_ms)
             self.listen()
             self.paused = False
             self.reconnected()

@@ -203,9 +203,8 @@ class ProducerStates:
         """Forgets the transactions whose records the log has dropped."""
         self.aborted = [transaction for transaction in self.aborted if transaction.last_offset >= log_start_offset]
 
-    def restarted(self) -> None:
-        """The node has read the log anew. As in Kafka, where a node makes a snapshot of what it has read, the state has
-        only the last batch of each producer then."""
+    def forget_earlier_batches(self) -> None:
+        """Leaves the last batch of each producer, as a snapshot does."""
         for entry in self._entries.values():
             entry.forget_earlier_batches()
 

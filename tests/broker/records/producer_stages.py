@@ -74,6 +74,10 @@ class EmbeddedStage:
         forget(self.cluster)
         self.cluster = self._cluster().start()
 
+    def bounce(self, node_id: int) -> None:
+        self.cluster.stop_node(node_id)
+        self.cluster.start_node(node_id)
+
     def move_leader(self, topic: str) -> None:
         leader, _ = self.cluster.leader(topic, 0)
         self.cluster.move_leader(topic, 0, leader % 3 + 1)
@@ -99,6 +103,8 @@ class RealStage:
     def kill(self, node_id: int) -> None:
         self.cluster.kill(node_id)
         self.cluster.restart(node_id)
+
+    bounce = restart
 
     def move_leader(self, topic: str) -> None:
         self.cluster.move_leader(topic)
@@ -132,8 +138,9 @@ def recorded() -> dict[str, dict[str, Any]]:
 
 def record() -> None:
     """Writes the file of Kafka's answers."""
+    parts = of_real_kafka()
     with RECORDED.open("w", encoding="utf-8") as file:
-        for part, found in of_real_kafka().items():
+        for part, found in parts.items():
             file.writelines(f"{part}\t{step}\t{answer!r}\n" for step, answer in found.items())
 
 

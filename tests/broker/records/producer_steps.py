@@ -295,13 +295,39 @@ def moves(script: Script) -> None:
 def _move(script: Script) -> None:
     """Moves the lead, once every node has every batch."""
     leader = script.leader("moves")
-    known = script.described("moves")
-    for node in (1, 2, 3):
-        script.until(lambda: script.described("moves", node=node) == known, f"what {node} knows")  # noqa: B023
+    _everywhere(script, "moves")
     script.stage.move_leader(script.topic("moves"))
     script.until(
         lambda: script.leader("moves") not in (leader, -1) and script.leads("moves", 0), "another leader of moves"
     )
+
+
+def _everywhere(script: Script, suffix: str) -> None:
+    """Waits until every node knows what the leader knows."""
+    known = script.described(suffix)
+    for node in (1, 2, 3):
+        script.until(lambda: script.described(suffix, node=node) == known, f"what {node} knows")  # noqa: B023
+
+
+def returns(script: Script) -> None:
+    """A leader stops, another node leads, and the first one leads again."""
+    script.create("returns", [(1, 2, 3)])
+    producer = own(1151, 3)
+    for sequence in range(7):
+        script.send(None, "returns", producer, sequence, at=(sequence,))
+    _everywhere(script, "returns")
+    script.stage.bounce(1)
+    script.close()
+    script.until(lambda: script.leader("returns", asked=2) not in (1, -1), "another leader of returns")
+    script.until(lambda: script.leads("returns", 0), "the lead")
+    script.describe("returns: another leads", "returns")
+    for sequence in range(6, 0, -1):
+        script.send(f"returns: another leads, {sequence} again", "returns", producer, sequence, at=(sequence,))
+    script.elect("returns", 1)
+    script.describe("returns: the first leads again", "returns")
+    for sequence in range(6, 0, -1):
+        script.send(f"returns: the first leads again, {sequence} again", "returns", producer, sequence, at=(sequence,))
+    script.send("returns: next", "returns", producer, 7)
 
 
 def retention(script: Script) -> None:
@@ -430,4 +456,4 @@ def _look_compacted(cause: str, script: Script) -> None:
     script.send(f"{cause}: the last batch, emptied by the cleaner, again", "kept-compacted", own(1307, 0), 1, key=b"a")
 
 
-PARTS = (errors, descriptions, transactions, duplicates, new_topic, expiry, moves, retention, restarts)
+PARTS = (errors, descriptions, transactions, duplicates, new_topic, expiry, moves, returns, retention, restarts)

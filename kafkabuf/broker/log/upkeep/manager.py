@@ -188,8 +188,7 @@ class LogManager:
             start = min(max(start, 0), segments.end_offset)
             opened = PartitionLog(config, segments, self._timer.clock, start)
             opened.delete_before(start)
-            opened.producers.restarted()
-            opened.expire_producers(self._expiration_ms(node))
+            opened.restarted(self._expiration_ms(node))
             opened.clean_offset = min(max(clean, 0), opened.end_offset)
             opened.replicated_offset = min(max(replicated, 0), opened.end_offset)
         except BaseException:
