@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.records.config import Limits, LogConfig
 from kafkabuf.broker.records.message_set import check_message_set, stamp
+from kafkabuf.broker.storage.files import FileSegments
 from kafkabuf.broker.storage.index import OFFSETS, TIMES, SparseIndex
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaError, KafkaStorageError, OutOfOrderSequenceNumberError
@@ -109,6 +110,20 @@ def test_files_of_kafka_are_read(tmp_path: Path, kafka_4: RealKafka) -> None:
     with pytest.raises(OutOfOrderSequenceNumberError, match="60 is next"):
         put(log, b"x", producer=(7, 0, 61))
     assert log.leader_epochs.entries == [(0, 0)]
+
+
+def test_killed_log_knows_no_producer_whose_batches_are_all_deleted(tmp_path: Path) -> None:
+    """DeleteRecords up to a snapshot makes the snapshot void, as in Kafka: the log reads what is left."""
+    log = on_disk(tmp_path)
+    put(log, b"a", producer=(7, 0, 0))
+    put(log, b"b", producer=(8, 0, 0))
+    log.roll()
+    put(log, b"c", producer=(8, 0, 1))
+    kill(log)
+    segments = FileSegments(tmp_path, 0, log.clock)
+    again = PartitionLog(segments=segments, clock=log.clock, start_offset=2)
+    assert [producer_id for producer_id, _ in again.producers] == [8]
+    segments.close_files()
 
 
 def test_clean_restart_reads_no_inactive_segment_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
