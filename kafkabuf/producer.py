@@ -168,7 +168,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)
         pushes = self.config.enable_metrics_push
         self._telemetry = telemetry_of(self.config, clock, client, self._metrics) if pushes else None
-        client.telemetry = self._telemetry
+        client.connections.telemetry = self._telemetry
         self._running = self._runner(accumulator)
         self._thread = self._running.thread
         # Last: from here on other threads of a forked child may send.

@@ -27,7 +27,7 @@ from kafkabuf.errors import (
     TimeoutError,
 )
 from kafkabuf.hints import FUTURE, PRODUCER
-from kafkabuf.network import client
+from kafkabuf.network import connections
 from kafkabuf.producer import KafkaProducer
 from rigs.producer import PATIENCE, Rig
 from tests.network.test_reconnect import closed_port
@@ -125,8 +125,8 @@ def test_a_port_that_never_answers_is_warned_of_within_five_seconds() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         script = f"""
-import kafkabuf, kafkabuf.network.client as client
-client.SILENCE = 0.2  # of real time, in this process
+import kafkabuf, kafkabuf.network.connections as connections
+connections.SILENCE = 0.2  # of real time, in this process
 kafkabuf.KafkaProducer(bootstrap_servers="{address}").send("t", b"v")
 """
         # The process waits for a minute; the test ends it with the first line that it writes.
@@ -136,7 +136,7 @@ kafkabuf.KafkaProducer(bootstrap_servers="{address}").send("t", b"v")
             process.kill()
     assert f"bootstrap server {address} has not answered" in line
     assert "security.protocol=PLAINTEXT" in line
-    assert client.SILENCE < 5
+    assert connections.SILENCE < 5
 
 
 @pytest.mark.parametrize("kind", [KafkaProducer, AIOKafkaProducer])

@@ -408,7 +408,7 @@ class Admin:
         self._client.send_entity(node_id, entity, timeout=min(left, self._request_timeout))
         while not completions:  # the request's time-out ends this loop
             completions = self._poll(None)
-        node = self._client._nodes.get(node_id)
+        node = self._client.requests.nodes.get(node_id)
         if node is not None:
             self.answered_by = node_id, node.host, node.port
         return completions[0].decode()

@@ -61,7 +61,7 @@ class Metrics:
         self._reporters = list(config.metric_reporters)
         pool.on_wait = lambda seconds: stats.waits.add(seconds, clock.monotonic())
         pool.on_failure = lambda: stats.exhausted.add(1, clock.monotonic())
-        client.stats = stats
+        client.requests.stats = stats
         for reporter in self._reporters:
             getattr(reporter, "init", reporter)(self.snapshot)
 
@@ -120,7 +120,7 @@ class Metrics:
         }
 
     def _of_connections(self, now: float) -> Values:
-        nodes = list(self._client._nodes.values())
+        nodes = list(self._client.requests.nodes.values())
         count = sum(node.connection is not None and node.connection.connected for node in nodes)
         return {
             "requests-in-flight": sum(len(node.in_flight) for node in nodes),
@@ -146,7 +146,7 @@ def telemetry_of(config: ProducerConfig, clock: Clock, client: NetworkClient, me
     """What pushes the metrics to brokers."""
     transactional_id = config.transactional_id
     labels = {} if transactional_id is None else {"transactional_id": transactional_id}
-    return Telemetry(client, clock, metrics.snapshot, labels, uniform)
+    return Telemetry(client.connections, clock, metrics.snapshot, labels, uniform)
 
 
 def _of_topic(stats: TopicStats, now: float) -> Values:

@@ -35,159 +35,24 @@ cdef dict FIRST_TO_THROTTLE = {messages.PRODUCE: 6, messages.METADATA: 6, messag
                                messages.API_VERSIONS: 2}
 
 
-cdef class ClientCore:
-    """Base of NetworkClient: the part that runs for every request."""
+cdef class Requests:
+    """Sends the requests of one client, and completes them."""
 
-    def __init__(self, config, clock, metadata, Poller poller not None):
-        self._clock = clock
+    def __init__(self, config, clock):
+        self.clock = clock
         self.system_clock = type(clock) is SystemClock
-        self._metadata = metadata
-        self._poller = poller
-        self.plain_poller = type(poller) is Poller
         self.max_in_flight = config.max_in_flight_requests_per_connection
         self.request_timeout = config.request_timeout_ms / 1000
         self.max_idle = config.connections_max_idle_ms / 1000 if config.connections_max_idle_ms >= 0 else INFINITY
-        self.most_ahead = MOST_AHEAD
-        self._nodes = {}
-        self._completions = []
-        self.unread = []
-        self._resolving = set()
-        self._decoding = []
-        self._next_check = INFINITY
+        self.nodes = {}
+        self.completions = []
+        self.next_check = INFINITY
 
     cdef double now(self) except? -1:
-        return kb_monotonic() if self.system_clock else self._clock.monotonic()
+        return kb_monotonic() if self.system_clock else self.clock.monotonic()
 
-    # ---- requests ----------------------------------------------------------------------------------------------------
-
-    def ready(self, int node_id):
-        """Whether the node takes a request: it is connected, greeted, not throttled, and has room in flight.
-
-        Starts a connection to a node that has no connection.
-        """
-        return self.is_ready(node_id)
-
-    cdef bint is_ready(self, int node_id) except -1:
-        cdef NodeCore node = self._nodes.get(node_id)
-        if node is None or node.state is not READY:
-            self._start(node_id)
-            return False
-        return self.free_slots(node) > 0
-
-    cdef int free_slots(self, NodeCore node) except -2:
-        if node.state is not READY:
-            return -1
-        return 0 if self.throttled(node) else max(self.max_in_flight - <int>len(node.in_flight), 0)
-
-    def takes_ahead(self, int node_id):
-        """Whether a node takes requests behind its full in-flight table. They start as earlier requests end."""
-        cdef NodeCore node = self._nodes.get(node_id)
-        return node is not None and self.free_behind(node) > 0
-
-    cdef int free_behind(self, NodeCore node) except -1:
-        if node.state is not READY or self.throttled(node):
-            return 0
-        # The client's own requests are queued there too, beyond the limit.
-        return max(self.most_ahead - max(<int>len(node.in_flight) - self.max_in_flight, 0), 0)
-
-    def send(self, int node_id, Request request not None):
-        """Queue a request for a node that is `ready` or `takes_ahead`. `poll` writes it when it may be started.
-
-        Raises NetworkError if the node is not connected.
-        """
-        self.put_in_flight(self.connected_node(node_id), request, None)
-
-    def take_back(self, int node_id, int api_key):
-        """Take back the requests of one API that the connection has not started. Returns them, oldest first."""
-        cdef InFlight entry
-        cdef list waiting
-        cdef Py_ssize_t place, kept = 0
-        cdef NodeCore node = self._nodes.get(node_id)
-        if node is None or node.connection is None:
-            return []
-        waiting = list(node.connection.take_back())
-        for place in range(len(waiting) - 1, -1, -1):  # needs no memory: an error here would lose requests
-            waiting[place] = node.in_flight.pop()
-        for place in range(len(waiting)):
-            entry = waiting[place]
-            if entry.request.api_key == api_key:
-                waiting[kept] = entry.request
-                kept += 1
-            else:
-                node.connection.send(entry.frame)
-                node.in_flight.append(entry)
-        del waiting[kept:]
-        return waiting
-
-    def api_version(self, int node_id, int api_key, supported):
-        """The highest version of an API that the node and `supported` (range, or lowest and highest) share.
-
-        Raises UnsupportedVersionError if they share no version, NetworkError if the node is not connected.
-        """
-        return self.agreed_version(node_id, api_key, supported)
-
-    cdef int agreed_version(self, int node_id, int api_key, object supported) except -1:
-        cdef NodeCore node = self.connected_node(node_id)
-        version = node.agreed.get((api_key, supported))
-        if version is None:
-            version = node.agreed[api_key, supported] = (<object>node).api_version(api_key, supported)
-        return version
-
-    cdef bint throttled(self, NodeCore node) except -1:
-        return node.throttled_until and self.now() < node.throttled_until
-
-    def throttle(self, int node_id, Request request not None, int throttle_ms):
-        """Keep the pause that a response asks for: until its end the node is not `ready`, and its deadlines move.
-
-        Call this for every response that has a throttle time, even if it is 0.
-        """
-        self.keep_pause(node_id, request, throttle_ms)
-
-    cdef int keep_pause(self, int node_id, Request request, int throttle_ms) except -1:
-        cdef InFlight entry
-        cdef double now, until, extension
-        cdef NodeCore node
-        if self.stats is not None:
-            self.stats.throttle.record(throttle_ms, self.now())
-        if self.on_throttle is not None:
-            self.tell_throttle(node_id, throttle_ms)
-        if throttle_ms <= 0:
-            return 0
-        node = self._nodes.get(node_id)
-        if node is None or request.version < FIRST_TO_THROTTLE.get(request.api_key, 1):
-            return 0
-        now = self.now()
-        until = now + min(throttle_ms, LONGEST_PAUSE_MS) / 1000.0
-        extension = until - max(node.throttled_until, now)
-        if extension <= 0:
-            return 0
-        node.throttled_until = until
-        for entry in node.in_flight:
-            entry.deadline += extension
-        return 0
-
-    cdef int tell_throttle(self, int node_id, int throttle_ms) except -1:
-        try:
-            self.on_throttle(node_id, throttle_ms)
-        except MemoryError:
-            pass  # the response counts for more than the news of its pause
-        return 0
-
-    def _connected(self, int node_id):
-        """The NodeConnection of a connected node. Raises NetworkError if the node is not connected."""
-        return self.connected_node(node_id)
-
-    cdef NodeCore connected_node(self, int node_id):
-        cdef NodeCore node = self._nodes.get(node_id)
-        if node is None or node.state is not READY:
-            raise NetworkError(f"{node or f'broker {node_id}'} is not connected")
-        return node
-
-    def _send(self, NodeCore node not None, Request request not None, deliver=None):
-        """As `send`. If `deliver` is given, `poll` calls it with the Completion and does not return the Completion."""
-        self.put_in_flight(node, request, deliver)
-
-    cdef int put_in_flight(self, NodeCore node, Request request, object deliver) except -1:
+    cpdef int send(self, NodeCore node, Request request, object deliver=None) except -1:
+        """Queue a request. If `deliver` is given, `poll` calls it with the Completion and does not return that."""
         cdef InFlight entry = InFlight.__new__(InFlight)
         cdef Connection connection = node.connection
         cdef double now = self.now()
@@ -227,8 +92,209 @@ cdef class ClientCore:
                 entry.sent_at = now
                 timeout = self.request_timeout if entry.request.timeout is None else <double>entry.request.timeout
                 entry.deadline = now + timeout
-                self._next_check = min(self._next_check, entry.deadline)
+                self.next_check = min(self.next_check, entry.deadline)
         return 0
+
+    cdef bint throttled(self, NodeCore node) except -1:
+        return node.throttled_until and self.now() < node.throttled_until
+
+    cdef int keep_pause(self, int node_id, Request request, int throttle_ms) except -1:
+        cdef InFlight entry
+        cdef double now, until, extension
+        cdef NodeCore node
+        if self.stats is not None:
+            self.stats.throttle.record(throttle_ms, self.now())
+        if self.on_throttle is not None:
+            self.tell_throttle(node_id, throttle_ms)
+        if throttle_ms <= 0:
+            return 0
+        node = self.nodes.get(node_id)
+        if node is None or request.version < FIRST_TO_THROTTLE.get(request.api_key, 1):
+            return 0
+        now = self.now()
+        until = now + min(throttle_ms, LONGEST_PAUSE_MS) / 1000.0
+        extension = until - max(node.throttled_until, now)
+        if extension <= 0:
+            return 0
+        node.throttled_until = until
+        for entry in node.in_flight:
+            entry.deadline += extension
+        return 0
+
+    cdef int tell_throttle(self, int node_id, int throttle_ms) except -1:
+        try:
+            self.on_throttle(node_id, throttle_ms)
+        except MemoryError:
+            pass  # the response counts for more than the news of its pause
+        return 0
+
+    def respond(self, NodeCore node not None, InFlight entry not None, bytes frame, entity):
+        """Complete a request whose response another thread has decoded."""
+        cdef int pause = throttle_ms_of(entity)
+        if pause >= 0:
+            self.keep_pause(node.node_id, entry.request, pause)
+        self.complete(node, entry, frame, None, entity)
+
+    cpdef int complete(self, NodeCore node, InFlight entry, object response, object error, object entity=None,
+                       bint never_left=False) except -1:
+        cdef double now = self.now()
+        cdef Completion completion = new_completion(entry, node.node_id, response, error, now - entry.sent_at,
+                                                    never_left)
+        completion.entity = entity
+        if entry.deliver is None:
+            self.completions.append(completion)  # nothing before this line has changed anything
+        self.unanswered -= not entry.request.expects_response
+        if response is not None and self.stats is not None:
+            self.stats.response(node.node_id, len(response) + 4, now)
+        if error is None:
+            node.last_used = now
+            self.next_check = min(self.next_check, now + self.max_idle)
+        if entry.deliver is not None:
+            entry.deliver(completion)
+        return 0
+
+    cpdef bint is_completed(self, InFlight entry) except -1:
+        """Whether the newest completion is that of the entry's request."""
+        cdef Py_ssize_t count = len(self.completions)
+        if entry.deliver is not None or count == 0:
+            return False
+        return (<Completion>self.completions[count - 1]).request is entry.request
+
+    cpdef list take_completions(self):
+        taken = self.completions
+        self.completions = []
+        return taken
+
+
+cdef class ConnectionPolicy:
+    """How connections begin and end. Connections in connections.py defines the methods."""
+
+    def __cinit__(self):
+        self.resolving = set()
+        self.decoding = []
+
+    cpdef object start(self, int node_id):
+        raise NotImplementedError
+
+    cpdef object greet(self, NodeCore node):
+        raise NotImplementedError
+
+    cpdef object disconnect(self, NodeCore node, object error, double now):
+        raise NotImplementedError
+
+    cpdef object finish_disconnects(self, double now):
+        raise NotImplementedError
+
+    cpdef object decode(self, NodeCore node, InFlight entry, bytes frame):
+        raise NotImplementedError
+
+    cpdef double update_metadata(self, double now) except? -1:
+        raise NotImplementedError
+
+    cpdef object run(self, double now):
+        raise NotImplementedError
+
+
+cdef class ClientCore:
+    """Base of NetworkClient: the part that runs for every request."""
+
+    def __init__(self, metadata, Poller poller not None, Requests requests not None,
+                 ConnectionPolicy connections not None):
+        self._metadata = metadata
+        self._poller = poller
+        self.plain_poller = type(poller) is Poller
+        self.requests = requests
+        self.connections = connections
+        self.most_ahead = MOST_AHEAD
+        self.unread = []
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    def ready(self, int node_id):
+        """Whether the node takes a request: it is connected, greeted, not throttled, and has room in flight.
+
+        Starts a connection to a node that has no connection.
+        """
+        return self.is_ready(node_id)
+
+    cdef bint is_ready(self, int node_id) except -1:
+        cdef NodeCore node = self.requests.nodes.get(node_id)
+        if node is None or node.state is not READY:
+            self.connections.start(node_id)
+            return False
+        return self.free_slots(node) > 0
+
+    cdef int free_slots(self, NodeCore node) except -2:
+        if node.state is not READY:
+            return -1
+        return 0 if self.requests.throttled(node) else max(self.requests.max_in_flight - <int>len(node.in_flight), 0)
+
+    def takes_ahead(self, int node_id):
+        """Whether a node takes requests behind its full in-flight table. They start as earlier requests end."""
+        cdef NodeCore node = self.requests.nodes.get(node_id)
+        return node is not None and self.free_behind(node) > 0
+
+    cdef int free_behind(self, NodeCore node) except -1:
+        if node.state is not READY or self.requests.throttled(node):
+            return 0
+        # The client's own requests are queued there too, beyond the limit.
+        return max(self.most_ahead - max(<int>len(node.in_flight) - self.requests.max_in_flight, 0), 0)
+
+    def send(self, int node_id, Request request not None):
+        """Queue a request for a node that is `ready` or `takes_ahead`. `poll` writes it when it may be started.
+
+        Raises NetworkError if the node is not connected.
+        """
+        self.requests.send(self.connected_node(node_id), request)
+
+    def take_back(self, int node_id, int api_key):
+        """Take back the requests of one API that the connection has not started. Returns them, oldest first."""
+        cdef InFlight entry
+        cdef list waiting
+        cdef Py_ssize_t place, kept = 0
+        cdef NodeCore node = self.requests.nodes.get(node_id)
+        if node is None or node.connection is None:
+            return []
+        waiting = list(node.connection.take_back())
+        for place in range(len(waiting) - 1, -1, -1):  # needs no memory: an error here would lose requests
+            waiting[place] = node.in_flight.pop()
+        for place in range(len(waiting)):
+            entry = waiting[place]
+            if entry.request.api_key == api_key:
+                waiting[kept] = entry.request
+                kept += 1
+            else:
+                node.connection.send(entry.frame)
+                node.in_flight.append(entry)
+        del waiting[kept:]
+        return waiting
+
+    def api_version(self, int node_id, int api_key, supported):
+        """The highest version of an API that the node and `supported` (range, or lowest and highest) share.
+
+        Raises UnsupportedVersionError if they share no version, NetworkError if the node is not connected.
+        """
+        return self.agreed_version(node_id, api_key, supported)
+
+    cdef int agreed_version(self, int node_id, int api_key, object supported) except -1:
+        cdef NodeCore node = self.connected_node(node_id)
+        version = node.agreed.get((api_key, supported))
+        if version is None:
+            version = node.agreed[api_key, supported] = (<object>node).api_version(api_key, supported)
+        return version
+
+    def throttle(self, int node_id, Request request not None, int throttle_ms):
+        """Keep the pause that a response asks for: until its end the node is not `ready`, and its deadlines move.
+
+        Call this for every response that has a throttle time, even if it is 0.
+        """
+        self.requests.keep_pause(node_id, request, throttle_ms)
+
+    cdef NodeCore connected_node(self, int node_id):
+        cdef NodeCore node = self.requests.nodes.get(node_id)
+        if node is None or node.state is not READY:
+            raise NetworkError(f"{node or f'broker {node_id}'} is not connected")
+        return node
 
     def wakeup(self):
         """Any thread: end the `poll` under way, or the next `poll`.
@@ -249,31 +315,30 @@ cdef class ClientCore:
         return self.poll_for(INFINITY if timeout is None else <double>timeout)
 
     cdef list poll_for(self, double timeout):
-        cdef double now = self.now()
+        cdef double now = self.requests.now()
         cdef double wait = self.metadata_wait(now)
-        # Not in one expression: Cython's min() reads its second operand first, and metadata_wait may move _next_check.
-        wait = min(min(wait, self._next_check - now), timeout)
-        if self._completions or self.unfinished:  # of a connection that failed since the last poll
+        # Not in one expression: Cython's min() reads its second operand first, and metadata_wait may move next_check.
+        wait = min(min(wait, self.requests.next_check - now), timeout)
+        if self.requests.completions or self.connections.unfinished:  # of a connection that failed since the last poll
             wait = 0.0
-        if self.unfinished:
-            self._finish_disconnects(now)
+        if self.connections.unfinished:
+            self.connections.finish_disconnects(now)
         if not self.unread:
             self.unread = self._poller.poll_for(wait) if self.plain_poller else list(self._poller.poll(wait))
             self.unread.reverse()
         while self.unread:
             self.on_news(self.unread.pop())
-        now = self.now()
-        if self.stats is not None:
-            self.stats.polled(<double>self._poller.waited_ns, <double>self._poller.worked_ns, now)
-        if self._resolving:
-            self._take_resolved(now)
-        if self._decoding:
-            self._take_decoded(now)
-        if self._authenticator is not None and self._authenticator.waiting:
-            self._take_steps(now)
-        if now >= self._next_check:
-            self._check_time_outs(now)
-        return self._take_completions()
+        now = self.requests.now()
+        if self.requests.stats is not None:
+            self.requests.stats.polled(<double>self._poller.waited_ns, <double>self._poller.worked_ns, now)
+        if self.is_due(now):
+            self.connections.run(now)
+        return self.requests.take_completions()
+
+    cdef bint is_due(self, double now) except -1:
+        cdef ConnectionPolicy connections = self.connections
+        return (now >= self.requests.next_check or connections.resolving or connections.decoding
+                or connections.authenticator is not None and connections.authenticator.waiting)
 
     cdef double metadata_wait(self, double now) except? -1:
         """Update metadata if an update is due. Returns the seconds until the next call is due."""
@@ -282,30 +347,25 @@ cdef class ClientCore:
         if changes != self.changes_seen or now >= self.metadata_due:
             wait = self._metadata.time_to_update(now)
             if wait <= 0:
-                return self._updater.run(now)
+                return self.connections.update_metadata(now)
             self.changes_seen = changes  # read before time_to_update: a change in between makes the next turn ask again
             self.metadata_due = now + wait
         return self.metadata_due - now
 
-    cpdef list _take_completions(self):
-        taken = self._completions
-        self._completions = []
-        return taken
-
     # ---- responses ---------------------------------------------------------------------------------------------------
 
     cdef int on_news(self, Connection connection) except -1:
-        cdef double now = self.now()
+        cdef double now = self.requests.now()
         cdef NodeCore node = connection.context
         cdef object failure = None
         try:
             if node.state is CONNECTING and connection.connected:
-                if self.stats is not None:
-                    self.stats.opened.record(1, now)
-                self._greet(node)
-            if self.unanswered:
+                if self.requests.stats is not None:
+                    self.requests.stats.opened.record(1, now)
+                self.connections.greet(node)
+            if self.requests.unanswered:
                 for entry in (<object>node).written():
-                    self._complete(node, entry, None, None)
+                    self.requests.complete(node, entry, None, None)
                     node.in_flight.remove(entry)
             if connection.received:
                 for frame in connection.take_frames():
@@ -315,23 +375,24 @@ cdef class ClientCore:
         if failure is None:
             failure = connection.error
         if failure is not None:
-            node.failing, self.unfinished = failure, True  # first: where memory is short, the next poll does the rest
+            # First: where memory is short, the next poll does the rest.
+            node.failing, self.connections.unfinished = failure, True
         if failure is not None and failure is not connection.error and not isinstance(failure, AuthenticationError):
             # The broker broke the protocol, so the client does not know where the next response begins. Only a new
             # connection helps. An error of our own code also leaves the stream in the middle of a response.
             # A broker that refuses the credentials says so and closes: its response counts, not the end of the stream.
             failure = connection.error or broken(node, failure)
         if failure is not None:
-            self._disconnect(node, failure, now)
+            self.connections.disconnect(node, failure, now)
         else:
-            self.note_started(node, now)
+            self.requests.note_started(node, now)
         return 0
 
     def fail_connection(self, int node_id, error):
         """Close the connection after a response that breaks the protocol: its requests complete with a NetworkError."""
-        node = self._nodes.get(node_id)
+        node = self.requests.nodes.get(node_id)
         if node is not None and node.established:
-            self._disconnect(node, broken(node, error), self.now())
+            self.connections.disconnect(node, broken(node, error), self.requests.now())
 
     cdef int on_frame(self, NodeCore node, bytes frame) except -1:
         # The Poller refuses a frame shorter than a correlation id.
@@ -346,7 +407,7 @@ cdef class ClientCore:
         cdef object entity = None
         cdef int pause = -1
         if oldest.request.api_key != PRODUCE and len(frame) > LARGEST_DECODED_AT_ONCE:
-            self._decode_in_background(node, oldest, frame)
+            self.connections.decode(node, oldest, frame)
             node.in_flight.popleft()  # last: without memory the request fails with the connection
             return 0
         if oldest.request.api_key != PRODUCE:
@@ -356,47 +417,12 @@ cdef class ClientCore:
         node.in_flight.popleft()
         try:
             if pause >= 0:
-                self.keep_pause(node.node_id, oldest.request, pause)
-            self._complete(node, oldest, frame, None, entity)
+                self.requests.keep_pause(node.node_id, oldest.request, pause)
+            self.requests.complete(node, oldest, frame, None, entity)
         except MemoryError:
-            if not self.is_completed(oldest):
+            if not self.requests.is_completed(oldest):
                 node.in_flight.appendleft(oldest)  # the request fails with the connection
             raise
-        return 0
-
-    def _completed(self, InFlight entry not None):
-        """Whether the newest completion is that of the entry's request."""
-        return self.is_completed(entry)
-
-    cdef bint is_completed(self, InFlight entry) noexcept:
-        cdef Py_ssize_t count = len(self._completions)
-        if entry.deliver is not None or count == 0:
-            return False
-        return (<Completion>self._completions[count - 1]).request is entry.request
-
-    def _on_decoded(self, node, InFlight entry, bytes frame, entity):
-        """Complete a request whose response another thread has decoded, as on_frame does at its end."""
-        cdef int pause = throttle_ms_of(entity)
-        if pause >= 0:
-            self.keep_pause(node.node_id, entry.request, pause)
-        self._complete(node, entry, frame, None, entity)
-
-    cpdef int _complete(self, NodeCore node, InFlight entry, object response, object error, object entity=None,
-                        bint never_left=False) except -1:
-        cdef double now = self.now()
-        cdef Completion completion = new_completion(entry, node.node_id, response, error, now - entry.sent_at,
-                                                    never_left)
-        completion.entity = entity
-        if entry.deliver is None:
-            self._completions.append(completion)  # nothing before this line has changed anything
-        self.unanswered -= not entry.request.expects_response
-        if response is not None and self.stats is not None:
-            self.stats.response(node.node_id, len(response) + 4, now)
-        if error is None:
-            node.last_used = now
-            self._next_check = min(self._next_check, now + self.max_idle)
-        if entry.deliver is not None:
-            entry.deliver(completion)
         return 0
 
 

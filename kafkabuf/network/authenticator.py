@@ -43,7 +43,7 @@ WINDOW, JITTER = 0.85, 0.10
 
 
 class Network(Protocol):
-    """The part of NetworkClient that carries the dialogue."""
+    """The part of Connections that carries the dialogue."""
 
     def submit(self, node: NodeConnection, entity: Any, deliver: Callable[[Completion], None]) -> None: ...
     def wakeup(self) -> None: ...

@@ -1,75 +1,32 @@
-"""The network client: connections to brokers, their handshakes and time-outs. Kafka's NetworkClient.
+"""The network client. Kafka's NetworkClient.
 
-_client.pyx holds the part that runs for every request.
+Its poll is _client.pyx, for which connections.py opens and ends the connections.
 """
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from kafkabuf.backoff import ExponentialBackoff, uniform
+from kafkabuf.backoff import uniform
 from kafkabuf.clock import Clock
 from kafkabuf.config.model import ProducerConfig
-from kafkabuf.errors import (
-    AuthenticationError,
-    ClosedError,
-    ConfigError,
-    KafkaError,
-    NetworkError,
-    ProtocolError,
-    printable,
-)
-from kafkabuf.network import bounds, resolve
-from kafkabuf.network._client import ClientCore, broken
-from kafkabuf.network._io import Connection, Poller
-from kafkabuf.network._request import Completion, InFlight, Request, decoded
-from kafkabuf.network.advice import advised, own_lack
-from kafkabuf.network.authenticator import Authenticator
-from kafkabuf.network.connection_state import NEVER, NodeConnection, Place, State
-from kafkabuf.network.failure_log import FailureLog
-from kafkabuf.network.handshake import Handshake
-from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
-from kafkabuf.network.resolve import Address, Connector, Lookup, Resolver
-from kafkabuf.process.background import BackgroundCall
-from kafkabuf.process.producer_log import producer_log
-from kafkabuf.protocol import messages
-from kafkabuf.protocol._frame import Frame
+from kafkabuf.errors import AuthenticationError, KafkaError, NetworkError
+from kafkabuf.network import resolve
+from kafkabuf.network._client import ClientCore, Requests
+from kafkabuf.network._io import Poller
+from kafkabuf.network._request import Completion, Request
+from kafkabuf.network.connection_state import State
+from kafkabuf.network.connections import Connections
+from kafkabuf.network.metadata_updater import MetadataSource
+from kafkabuf.network.resolve import Connector, Resolver
 
 if TYPE_CHECKING:
     import ssl
 
-    from kafkabuf.network._tls import TlsConnection
-
-    class MetricsPush(Protocol):
-        """Pushes the producer's metrics to brokers: metrics/telemetry.py, which imports this folder."""
-
-        def run(self, now: float) -> float: ...
-        def connected(self) -> None: ...
-        def finish(self, now: float) -> bool: ...
-        def closed(self) -> None: ...
-
+    from kafkabuf.network.connections import MetricsPush
 
 __all__ = ["Completion", "NetworkClient", "Request"]
-
-log = producer_log("kafkabuf.network")
-
-SILENCE = 4.0  # seconds after which an address that has never answered is worth a warning
-BEING_OPENED = (State.RESOLVING, State.CONNECTING, State.AUTHENTICATING)
-
-
-@dataclass(eq=False)
-class Decoding:
-    """A long response that another thread decodes."""
-
-    node: NodeConnection
-    connection: Connection | None  # that received the response
-    entry: InFlight
-    frame: bytes
-    step: BackgroundCall[Any]
 
 
 class NetworkClient(ClientCore):
@@ -79,6 +36,8 @@ class NetworkClient(ClientCore):
     credentials are missing or unreadable. `ssl_context` replaces the ssl.* settings. `connector` and `resolver` replace
     TCP and DNS in tests. A forked child drops its copy and calls nothing on it.
     """
+
+    connections: Connections
 
     def __init__(
         self,
@@ -92,39 +51,11 @@ class NetworkClient(ClientCore):
         random: Callable[[], float] = uniform,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        over_tls = config.security_protocol in ("SSL", "SASL_SSL")
-        if ssl_context is not None and not over_tls:
-            raise ConfigError(f"ssl_context needs security.protocol SSL or SASL_SSL, found {config.security_protocol}")
-        self._secured = _secured_by(config, ssl_context, clock) if over_tls else None
-        self._authenticator: Authenticator | None = None
-        if config.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
-            from kafkabuf.network.sasl import mechanisms as sasl
-
-            self._authenticator = Authenticator(sasl.mechanism(config, clock, random), self, clock, random)
-        hosts = resolve.bootstrap_hosts(config.bootstrap_servers, config.client_dns_lookup, resolver)
-        super().__init__(config, clock, metadata, poller or Poller())
-        if over_tls:
+        poller, requests = poller or Poller(), Requests(config, clock)
+        connections = Connections(config, clock, metadata, poller, requests, connector, resolver, random, ssl_context)
+        super().__init__(metadata, poller, requests, connections)
+        if config.security_protocol in ("SSL", "SASL_SSL"):
             self.most_ahead = 0  # the poll call starts waiting requests without the GIL, and encryption needs the GIL
-        self._config = config
-        self._resolver = resolver
-        self._connector: Connector = connector or partial(
-            resolve.connect, send_buffer=config.send_buffer_bytes, receive_buffer=config.receive_buffer_bytes
-        )
-        self._reconnect = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, random)
-        self._setup = ExponentialBackoff(
-            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, random
-        )
-        self._bootstrap = [NodeConnection(-1 - i, host, port) for i, (host, port) in enumerate(hosts)]
-        self._nodes.update((node.node_id, node) for node in self._bootstrap)
-        recovers = config.metadata_recovery_strategy == "rebootstrap"
-        trigger = config.metadata_recovery_rebootstrap_trigger_ms / 1000 if recovers else None
-        self._handshake = Handshake(self)
-        self._failures = FailureLog()
-        self._silent: set[Place] = set()
-        self._answered: set[Place] = set()
-        self._accepted = False  # a broker has authenticated this client, with the settings that it still has
-        self._updater = MetadataUpdater(metadata, self, trigger, random)
-        self.telemetry: MetricsPush | None = None
         metadata.on_update_requested = self.wakeup
 
     # ---- nodes -----------------------------------------------------------------------------------------------------
@@ -135,10 +66,10 @@ class NetworkClient(ClientCore):
         Raises AuthenticationError if the newest attempt ended with it and no broker has accepted this client before:
         further attempts will hardly help. Where a broker has accepted the client, a refusal may pass.
         """
-        node = self._node(node_id)
-        now = self._clock.monotonic()
+        node = self.connections.node(node_id)
+        now = self.requests.clock.monotonic()
         if node is not None and node.state is State.DISCONNECTED:
-            if node.authentication_error is not None and not self._accepted:
+            if node.authentication_error is not None and not self.connections.accepted:
                 raise node.authentication_error
             return max(node.not_before - now, 0.0)
         if node is not None and now < node.throttled_until and node.state is State.READY:
@@ -151,7 +82,7 @@ class NetworkClient(ClientCore):
 
         A caller that may ask another node instead does so if there is an error: this node may be gone for good.
         """
-        node = self._node(node_id)
+        node = self.connections.node(node_id)
         if node is None:
             unknown = NetworkError(f"broker {node_id} is not among those that metadata names")
             return unknown if self._metadata.snapshot.brokers else self.connection_error()
@@ -163,49 +94,50 @@ class NetworkClient(ClientCore):
         Raises AuthenticationError if every known broker refuses to authenticate this client, and no broker has accepted
         it before.
         """
-        nodes = sorted(self.known_nodes() or self._bootstrap, key=lambda node: -node.not_before)
-        failed = [node.last_error for node in nodes if node.last_error is not None]
+        nodes = self.connections.known_nodes() or self.connections.bootstrap_nodes()
+        newest_first = sorted(nodes, key=lambda node: -node.not_before)
+        failed = [node.last_error for node in newest_first if node.last_error is not None]
         passing = [error for error in failed if not isinstance(error, AuthenticationError)]
-        if failed and not passing and len(failed) == len(nodes) and not self._accepted:
+        if failed and not passing and len(failed) == len(nodes) and not self.connections.accepted:
             raise failed[0]
         return next(iter(passing or failed), None)
 
     def bootstrap_failed(self) -> bool:
         """Whether every bootstrap server was tried, over all its addresses, and its newest connection failed."""
-        return all(node.failures and node.last_error is not None for node in self._bootstrap)
+        return all(node.failures and node.last_error is not None for node in self.connections.bootstrap_nodes())
 
     def bootstrap_error(self) -> KafkaError:
         """Why no bootstrap server has given metadata, once `bootstrap_failed`."""
-        errors = [node.last_error for node in self._bootstrap if node.last_error is not None]
+        errors = [node.last_error for node in self.connections.bootstrap_nodes() if node.last_error is not None]
         if len(errors) == 1:
             return type(errors[0])(*errors[0].args)
         return NetworkError("no bootstrap server can be used: " + "; ".join(map(str, errors)))
 
     def in_flight(self, node_id: int) -> int:
         """How many requests to the node are sent or queued, and not complete."""
-        node = self._nodes.get(node_id)
+        node = self.requests.nodes.get(node_id)
         return 0 if node is None else len(node.in_flight)
 
     def last_error(self, node_id: int) -> KafkaError | None:
         """The error of the node's newest attempt or connection. None: the node is ready, or was never tried."""
-        node = self._nodes.get(node_id)
+        node = self.requests.nodes.get(node_id)
         return None if node is None else node.last_error
 
     def has_answered(self, node_id: int) -> bool:
         """Any thread: whether a connection to the node's address was ready before, so that the settings are right."""
-        node = self._nodes.get(node_id)
-        return node is not None and not self._answered.isdisjoint(node.places)
+        node = self.requests.nodes.get(node_id)
+        return node is not None and self.connections.has_answered(node)
 
     def waits_for(self, node_id: int) -> str | None:
         """Any thread: what keeps the node from taking requests now, in words. None: no reason is known."""
-        node = self._nodes.get(node_id)
+        node = self.requests.nodes.get(node_id)
         if node is None:
             brokers = self._metadata.snapshot.brokers
             unknown = bool(brokers) and node_id not in brokers
             return f"metadata does not say where broker {node_id} is, which leads it" if unknown else None
         if node.state is not State.READY:
             return f"the connection to {node}, which leads it, is not ready yet ({node.state.value})"
-        pause = node.throttled_until - self._clock.monotonic()
+        pause = node.throttled_until - self.requests.clock.monotonic()
         return None if pause <= 0 else f"{node}, which leads it, throttles this client for {pause:.1f} s more"
 
     def least_loaded(self, *, connect: bool, avoid: int | None = None) -> int | None:
@@ -216,394 +148,48 @@ class NetworkClient(ClientCore):
         is returned only if no other is ready; with `connect` the client then connects to another node for the next
         call.
         """
-        now = self._clock.monotonic()
-        avoided = set() if avoid is None or (asked := self._nodes.get(avoid)) is None else asked.places
-        node = self._updater.choose(now, avoided) if connect else self._updater.least_loaded(now, avoided)
+        now = self.requests.clock.monotonic()
+        avoided = set() if avoid is None or (asked := self.requests.nodes.get(avoid)) is None else asked.places
+        updater = self.connections.updater
+        node = updater.choose(now, avoided) if connect else updater.least_loaded(now, avoided)
         if node is None:
             return None
         if connect and node.state is State.READY and not avoided.isdisjoint(node.places):
-            other = self._updater.openable(now)
+            other = updater.openable(now)
             if other is not None:
-                self.connect(other, now)
+                self.connections.connect(other, now)
         if node.state is State.DISCONNECTED:
-            self.connect(node, now)
+            self.connections.connect(node, now)
         return node.node_id if node.state is State.READY else None
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def send_entity(self, node_id: int, entity: Any, context: Any = None, *, timeout: float | None = None) -> None:
         """As `send`, for a kio request entity: its class names the API and version."""
-        self._send(self._connected(node_id), self._request(entity, context, timeout))
+        self.send(node_id, self.connections.request(entity, context, timeout))
 
     def close(self) -> list[Completion]:
         """Close every connection. Completes every request in flight with ClosedError and returns the completions."""
-        error = ClosedError("the producer was closed before the response came")
-        self._failures.log_left_out()
-        if self.telemetry is not None:
-            self.telemetry.closed()
-        while self._decoding:  # without memory a second call goes on here
-            self._complete(self._decoding[0].node, self._decoding[0].entry, None, error)
-            del self._decoding[0]
-        for node in self._nodes.values():
-            self._close_connection(node, self._clock.monotonic(), None)
-            self._fail_in_flight(node, error)
+        self.connections.close()
         self._poller.close()
-        return self._take_completions()
+        return self.requests.take_completions()
 
     def discard(self) -> None:
         """After close(): drop all references back to this client, so that its descriptors need no garbage collector."""
         self._metadata.on_update_requested = _nothing
-        self._nodes.clear()
-        self._updater = self._authenticator = self.telemetry = None  # type: ignore[assignment]
-        vars(self).clear()
+        self.requests.nodes.clear()
+        self.connections.authenticator = None
+        vars(self.connections).clear()
+
+    @property
+    def telemetry(self) -> MetricsPush | None:
+        return self.connections.telemetry
 
     @property
     def finalized_features(self) -> dict[str, int]:
         """The cluster's features: name: level."""
-        return self._handshake.finalized_features
-
-    # ---- for the metadata updater, the handshake and the authenticator ---------------------------------------------
-
-    def known_nodes(self) -> list[NodeConnection]:
-        return [node for node_id in self._metadata.snapshot.brokers if (node := self._node(node_id)) is not None]
-
-    def bootstrap_nodes(self) -> list[NodeConnection]:
-        return self._bootstrap
-
-    def is_silent(self, node: NodeConnection) -> bool:
-        """Whether a time-out has ended a connection to the node's address, and no connection there was ready since.
-
-        A frozen process lets every connection stand: another connection to the address would cost a second time-out.
-        It is an order of choice only: where no other node is left, the client asks the node there.
-        """
-        return not self._silent.isdisjoint(node.places)
-
-    def connect(self, node: NodeConnection, now: float) -> None:
-        """Start a connection to the node's next address. The attempt may fail before this method returns."""
-        node.setup_deadline = now + self._setup.delay(node.slow_setups)
-        if not node.failures and not node.versions and node.setup_deadline > now + SILENCE:
-            node.silent_at = now + SILENCE
-        self.check_by(min(node.setup_deadline, node.silent_at))
-        address = node.next_address()
-        if address is not None:
-            self._open(node, address, now)
-            return
-        try:
-            node.resolving(self._resolver, self.wakeup)
-            self._resolving.add(node)
-        except (RuntimeError, MemoryError) as error:  # there are too many threads
-            why = str(error) or "there is no memory"
-            self._disconnect(node, NetworkError(f"cannot connect to {node}: {why}"), now)
-            return
-        self._take_resolved(now)
-
-    def submit(self, node: NodeConnection, entity: Any, deliver: Callable[[Completion], None]) -> None:
-        """Send one of the client's own requests. It may exceed max.in.flight, so that it does not starve.
-
-        `deliver` is called again after a MemoryError, with the same Completion or with that of the connection's end.
-        """
-        self._send(node, self._request(entity), deliver)
-
-    def check_by(self, when: float) -> None:
-        """Check the time-outs at `when` at the latest."""
-        self._next_check = min(self._next_check, when)
-
-    def greeted(self, node: NodeConnection) -> None:
-        """The broker has responded to the handshake."""
-        if self._authenticator is None:
-            self.established(node)
-        else:
-            self._authenticate(self._authenticator, node, self._clock.monotonic())
-
-    def established(self, node: NodeConnection) -> None:
-        """The node has passed the handshake and authentication: it takes requests now."""
-        assert node.connection is not None
-        node.ready()
-        self._accepted = True
-        self._silent -= node.places
-        self._answered = (self._answered & self._places_in_use()) | node.places
-        log.debug("%s is ready", node)
-        if self.telemetry is not None:
-            self.telemetry.connected()
-
-    def rebootstrap(self, now: float, why: str) -> None:
-        """Close every connection, forget every broker, and use the bootstrap servers again (KIP-899, KIP-1102)."""
-        self._failures.warn(f"{why}: the client starts again with bootstrap.servers", now)
-        self.check_by(self._failures.due)
-        for node in list(self._nodes.values()):
-            if node.state is not State.DISCONNECTED:
-                self._disconnect(node, NetworkError(f"the client gave up {node}: {why}"), now)
-            if node.node_id >= 0:
-                del self._nodes[node.node_id]
-        self._metadata.forget_brokers()
-        self._updater.rebootstrap_due = NEVER  # last: without memory it is still due
-
-    # ---- internals -------------------------------------------------------------------------------------------------
-
-    def _take_resolved(self, now: float) -> None:
-        """Connect to the nodes whose host name is resolved now. Fail those whose host name cannot be resolved."""
-        for node in list(self._resolving):
-            lookup = node.lookup
-            if lookup is not None and not lookup.done:
-                continue
-            if lookup is not None and node.state is State.RESOLVING:  # else the attempt timed out meanwhile
-                self._open_resolved(node, lookup, now)
-            self._resolving.discard(node)  # last: without memory the next poll tries again
-
-    def _open_resolved(self, node: NodeConnection, lookup: Lookup, now: float) -> None:
-        try:
-            address = node.resolved(lookup)
-        except KafkaError as error:
-            self._disconnect(node, NetworkError(f"cannot connect to {node}: {error}"), now)
-        else:
-            self._open(node, address, now)
-
-    def _open(self, node: NodeConnection, address: Address, now: float) -> None:
-        try:
-            # Metadata may name an invalid host: neither the system nor ssl takes a name with NUL in it.
-            secured = None if self._secured is None else self._secured(node.host)
-            node.connecting(self._register(self._connector(address), node, secured))
-        except Exception as error:
-            advice = own_lack(error)
-            why = NetworkError(f"cannot connect to {node}: {printable(str(error))}{advice}")
-            self._disconnect(node, why, now, advise=not advice)
-            return
-        log.debug("connecting to %s, address %s", node, address.sockaddr)
-
-    def _register(self, sock: socket.socket, node: NodeConnection, secured: TlsConnection | None) -> Connection:
-        in_flight = self._config.max_in_flight_requests_per_connection
-        return self._poller.register(
-            sock, str(node), node, max_frame=bounds.LARGEST_STRAY, max_in_flight=in_flight, connection=secured
-        )
-
-    def _start(self, node_id: int) -> None:
-        """Connect to the node if an attempt is due."""
-        node = self._node(node_id)
-        now = self._clock.monotonic()
-        if node is None:
-            self._metadata.request_update()
-        elif node.can_connect(now):
-            self.connect(node, now)
-
-    def _node(self, node_id: int) -> NodeConnection | None:
-        """The node's state, at the address that metadata names now. None: metadata does not know the node."""
-        broker = self._metadata.snapshot.brokers.get(node_id)
-        node = self._nodes.get(node_id)
-        if broker is None:
-            return node
-        if node is None:
-            node = self._nodes[node_id] = NodeConnection(node_id, broker.host, broker.port)
-        node.moved_to(broker.host, broker.port)
-        return node
-
-    def _request(self, entity: Any, context: Any = None, timeout: float | None = None) -> Request:
-        return Request(entity.__api_key__, entity.__version__, partial(self._frame, entity), context, True, timeout)
-
-    def _frame(self, entity: Any, correlation_id: int) -> Frame:
-        body = messages.encode_request(
-            entity.__api_key__, entity.__version__, correlation_id, self._config.client_id, entity
-        )
-        frame = Frame()
-        frame.largest_response = bounds.largest_response(entity, len(body))
-        frame.add_bytes(len(body).to_bytes(4, "big") + body)
-        return frame
-
-    def _decode_in_background(self, node: NodeConnection, entry: InFlight, frame: bytes) -> None:
-        step = BackgroundCall(partial(decoded, entry.request, frame), self.wakeup, "kafkabuf-decode")
-        self._decoding.append(Decoding(node, node.connection, entry, frame, step))
-
-    def _take_decoded(self, now: float) -> None:
-        """Complete requests whose long response is decoded now. A malformed response fails its connection if open."""
-        for decoding in [decoding for decoding in self._decoding if decoding.step.done]:
-            failure = self._complete_decoded(decoding)
-            self._decoding.remove(decoding)  # last: without memory the next poll tries again
-            if failure is not None:
-                self._fail_if_open(decoding, failure, now)
-
-    def _complete_decoded(self, decoding: Decoding) -> Exception | None:
-        """Returns the error with which the connection fails."""
-        node, entry = decoding.node, decoding.entry
-        try:
-            entity = decoding.step.result()
-        except KafkaError as error:
-            malformed = broken(node, _without_memory(error))
-            self._complete(node, entry, None, malformed)
-            return malformed
-        try:
-            self._on_decoded(node, entry, decoding.frame, entity)
-        except MemoryError:
-            if not self._completed(entry):
-                raise
-        except Exception as error:
-            return error
-        return None
-
-    def _fail_if_open(self, decoding: Decoding, error: Exception, now: float) -> None:
-        if decoding.connection is not None and decoding.node.connection is decoding.connection:
-            self._disconnect(decoding.node, broken(decoding.node, error), now)
-
-    def _greet(self, node: NodeConnection) -> None:
-        self._handshake.begin(node)
-
-    def _authenticate(self, authenticator: Authenticator, node: NodeConnection, now: float) -> None:
-        authenticator.begin(node, now + self._config.request_timeout_ms / 1000)
-
-    def _take_steps(self, now: float) -> None:
-        """Continue the authentications whose slow step another thread has finished."""
-        assert self._authenticator is not None
-        for node, error in self._authenticator.take_steps():
-            self._disconnect(node, error, now, advise=False)  # the broker has no part in this error
-
-    def _disconnect(self, node: NodeConnection, error: KafkaError, now: float, *, advise: bool = True) -> None:
-        """Close a failed connection, then complete its requests with the error, the oldest first."""
-        node.failing, self.unfinished = error, True  # first: where memory is short, the next poll does the rest
-        lost = sum(not entry.frame.untouched for entry in node.in_flight)
-        if advise:
-            seen_brokers, has_answered = bool(self._metadata.snapshot.brokers), self.has_answered(node.node_id)
-            protocol = self._config.security_protocol
-            error = advised(error, node, protocol, seen_brokers=seen_brokers, has_answered=has_answered)
-        if isinstance(error, AuthenticationError):
-            if node.established:
-                # The broker accepted these credentials before. The next connection shows whether it still does.
-                error = NetworkError(f"the session with {node} could not be renewed: {error}")
-            else:
-                node.refused(error)
-        node.last_error = error
-        self._log_failure(node, error, lost, now)
-        self._close_connection(node, now, self._reconnect)
-        self._fail_in_flight(node, error)
-        self._updater.connection_failed(error)
-        if node.node_id >= 0:
-            self._metadata.request_update()
-        node.failing = None
-
-    def _finish_disconnects(self, now: float) -> None:
-        for node in list(self._nodes.values()):
-            if (error := node.failing) is not None:
-                self._disconnect(node, broken(node, error), now)
-        self.unfinished = False
-
-    def _log_failure(self, node: NodeConnection, error: KafkaError, lost: int, now: float) -> None:
-        text = f"{error} ({lost} requests in flight)" if lost else str(error)
-        if node.failures & (node.failures + 1):  # only the 1st, 2nd, 4th, 8th ... failure in a row is a warning
-            log.debug("%s", text)
-        elif not lost and node.state is State.READY and not isinstance(error, ProtocolError):
-            log.info("%s", text)
-        else:
-            self._failures.warn(text, now)
-            self.check_by(self._failures.due)
-
-    def _close_connection(self, node: NodeConnection, now: float, backoff: ExponentialBackoff | None) -> None:
-        if self.stats is not None and node.connection is not None and node.connection.connected:
-            self.stats.closed.add(1, now)
-        node.disconnected(now, backoff)
-
-    def _fail_in_flight(self, node: NodeConnection, error: KafkaError) -> None:
-        # The requests may complete only now, because the connection is closed and its frames are dropped. Requests of
-        # which no byte was written complete last and in reverse, so that their batches give back their sequence numbers
-        # in the reverse of the order in which they got them.
-        while node.in_flight and not node.in_flight[0].frame.untouched:
-            entry = node.in_flight.popleft()
-            try:
-                self._complete(node, entry, None, error)
-            except MemoryError:
-                if not self._completed(entry):
-                    node.in_flight.appendleft(entry)  # the next poll tries again
-                raise
-        while node.in_flight:
-            entry = node.in_flight.pop()
-            try:
-                unsent = error if isinstance(error, ClosedError) else NetworkError(f"the request never left: {error}")
-                self._complete(node, entry, None, unsent, None, True)
-            except MemoryError:
-                if not self._completed(entry):
-                    node.in_flight.append(entry)
-                raise
-
-    def _check_time_outs(self, now: float) -> None:
-        self._next_check = NEVER
-        try:
-            self._end_late(now)
-        except BaseException:  # without memory, for instance: the next poll checks all again
-            self._next_check = now
-            raise
-
-    def _end_late(self, now: float) -> None:
-        idle = self._config.connections_max_idle_ms / 1000
-        for node in self._nodes.values():
-            if node.state in BEING_OPENED and now >= node.setup_deadline:
-                node.slow_setups += 1
-                reason = "" if self._authenticator is None else self._authenticator.waits_for(node)
-                text = f"connection to {node} was not established in time" + (reason and f": {reason}")
-                self._fell_silent(node)
-                self._disconnect(node, NetworkError(text), now, advise=not reason)
-            self._warn_of_silence(node, now)
-            late = next((entry for entry in node.in_flight if now >= entry.deadline), None)
-            if late is not None:
-                waited = round((now - late.sent_at) * 1000)
-                name = f"request {late.correlation_id} (API {late.request.api_key})"
-                error = NetworkError(f"no response to {name} from {node} within {waited} ms; the connection is closed")
-                self._fell_silent(node)
-                self._disconnect(node, error, now)
-            if self._authenticator is not None and node.state is State.READY and now >= node.reauthenticate_at:
-                self._authenticate(self._authenticator, node, now)
-            if node.state is State.READY and not node.in_flight and 0 <= idle <= now - node.last_used:
-                log.debug("closing the connection to %s, unused for %d s", node, idle)
-                self._close_connection(node, now, None)
-            self.check_by(self._deadline(node))
-        if self._authenticator is not None:
-            self.check_by(self._authenticator.renew())
-        if self.telemetry is not None:
-            self.check_by(self.telemetry.run(now))
-        if now >= self._updater.rebootstrap_due:
-            self.rebootstrap(now, self._updater.rebootstrap_why)
-        self.check_by(self._updater.rebootstrap_due)
-        if now >= self._failures.due:
-            self._failures.log_left_out()
-        self.check_by(self._failures.due)
-
-    def _fell_silent(self, node: NodeConnection) -> None:
-        self._silent = (self._silent & self._places_in_use()) | node.places
-
-    def _places_in_use(self) -> set[Place]:
-        return set().union(*(node.places for node in self._nodes.values()))
-
-    def _warn_of_silence(self, node: NodeConnection, now: float) -> None:
-        """A port where no broker listens may take a connection and never answer: say so before the time-out does."""
-        if now < node.silent_at:
-            return
-        node.silent_at = NEVER
-        if node.state in (State.CONNECTING, State.HANDSHAKING):
-            protocol = self._config.security_protocol
-            text = f"{node} has not answered for {SILENCE:g} s: is it a listener of a broker, for security.protocol="
-            self._failures.warn(f"{text}{protocol}?", now)
-
-    def _deadline(self, node: NodeConnection) -> float:
-        """When the next time-out of the node is due."""
-        due = node.setup_deadline if node.state in BEING_OPENED else node.reauthenticate_at
-        due = min(due, node.silent_at)
-        if node.in_flight:
-            return min(due, *(entry.deadline for entry in node.in_flight))
-        idle = self._config.connections_max_idle_ms / 1000
-        return min(due, node.last_used + idle) if node.state is State.READY and idle >= 0 else due
-
-
-def _without_memory(error: KafkaError) -> KafkaError:
-    """The error of a background call; a retriable one if the call found no memory."""
-    lacking = isinstance(error.__cause__, MemoryError)
-    return NetworkError("there was no memory to decode the response") if lacking else error
+        return self.connections.handshake.finalized_features
 
 
 def _nothing() -> None:
     """Called when metadata is requested of a client that was discarded."""
-
-
-def _secured_by(config: ProducerConfig, context: ssl.SSLContext | None, clock: Clock) -> Callable[[str], TlsConnection]:
-    """Makes the TLS of a connection to a host. Imports ssl late: plain connections do not need it."""
-    if context is None:
-        from kafkabuf.network.reloading import ReloadingTls
-
-        return ReloadingTls(config, clock)
-    from kafkabuf.network._tls import TlsConnection
-
-    return partial(TlsConnection, context)

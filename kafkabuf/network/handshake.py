@@ -21,7 +21,7 @@ UNSUPPORTED_VERSION = 35
 
 
 class Network(Protocol):
-    """The part of NetworkClient that carries the handshake."""
+    """The part of Connections that carries the handshake."""
 
     def submit(self, node: NodeConnection, entity: Any, deliver: Callable[[Completion], None]) -> None: ...
     def greeted(self, node: NodeConnection) -> None: ...

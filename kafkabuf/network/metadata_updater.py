@@ -47,7 +47,7 @@ class MetadataSource(Protocol):
 
 
 class Network(Protocol):
-    """The part of NetworkClient that carries metadata requests."""
+    """The part of Connections that carries metadata requests."""
 
     def known_nodes(self) -> list[NodeConnection]: ...
     def bootstrap_nodes(self) -> list[NodeConnection]: ...

@@ -4,7 +4,7 @@
 from kafkabuf.batches._accumulator cimport Shortcut
 from kafkabuf.batches._batch cimport Batch
 from kafkabuf.batches._drain cimport DrainCore
-from kafkabuf.network._client cimport ClientCore
+from kafkabuf.network._client cimport Requests
 from kafkabuf.network._io cimport Poller
 from kafkabuf.network._node cimport NodeCore
 from kafkabuf.network._socket cimport Wire
@@ -15,7 +15,7 @@ cdef class DirectSend(Shortcut):
     # ---- fixed at construction
     cdef SenderCore sender
     cdef DrainCore accumulator
-    cdef ClientCore client
+    cdef Requests requests
     cdef Poller poller
 
     # The batch's leader, if nothing but this batch is under way to it; else None. The caller holds the GIL and nothing

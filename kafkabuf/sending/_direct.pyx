@@ -44,16 +44,16 @@ def shortcut_of(SenderCore sender not None):
     cdef ClientCore client = sender.core
     cdef DrainCore accumulator = sender._accumulator
     cdef DirectSend direct
-    if (client is None or not client.plain_poller or not client.system_clock or not sender.system_clock
+    if (client is None or not client.plain_poller or not client.requests.system_clock or not sender.system_clock
             or sender.acks == 0 or sender.upkeep.transactions is not None or accumulator.linger > 0
             or accumulator.codec is not None or accumulator.availability_timeout > 0):
         return None
     direct = DirectSend.__new__(DirectSend)
     direct.sender = sender
     direct.accumulator = accumulator
-    direct.client = client
+    direct.requests = client.requests
     direct.poller = client._poller
-    sender.longest_wait = min(client.request_timeout, accumulator.delivery_timeout)
+    sender.longest_wait = min(client.requests.request_timeout, accumulator.delivery_timeout)
     return direct
 
 
@@ -95,8 +95,8 @@ cdef class DirectSend(Shortcut):
         queue = accumulator.queue_for(batch)
         if queue.in_flight or len(queue.batches) != 1 or queue.batches[0] is not batch:
             return None
-        node = self.client._nodes.get(queue.leader)
-        if (node is None or node.state is not READY or node.in_flight or self.client.throttled(node)
+        node = self.requests.nodes.get(queue.leader)
+        if (node is None or node.state is not READY or node.in_flight or self.requests.throttled(node)
                 or type(node.connection) is not Connection or node.connection.queue
                 or (PRODUCE, sender.upkeep.produce_versions) not in node.agreed):
             return None

@@ -238,7 +238,7 @@ cdef class SenderCore:
         if self.core is None or len(self._accumulator.active) < self.many_queues:
             return None
         rooms = {}
-        for node in list(self.core._nodes.values()):
+        for node in list(self.core.requests.nodes.values()):
             slots = self.core.free_slots(node)
             if slots >= 0:
                 behind = self.core.free_behind(node) if self.goes_ahead else 0
@@ -442,7 +442,7 @@ cdef class SenderCore:
         if self.core is None:
             self._client.send(node_id, request)
         else:
-            self.core.put_in_flight(self.core.connected_node(node_id), request, None)
+            self.core.requests.send(self.core.connected_node(node_id), request)
         return 0
 
     cdef list poll(self, double wait):
@@ -452,7 +452,7 @@ cdef class SenderCore:
         if self.core is None:
             self._client.throttle(completion.node_id, completion.request, throttle_ms)
         else:
-            self.core.keep_pause(completion.node_id, completion.request, throttle_ms)
+            self.core.requests.keep_pause(completion.node_id, completion.request, throttle_ms)
         return 0
 
     # ---- responses ---------------------------------------------------------------------------------------------------

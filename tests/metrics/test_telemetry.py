@@ -49,9 +49,9 @@ class Watched:
             "producer-node-metrics.node-1": {"request-latency-avg": 0.5},
         }
         self.telemetry = Telemetry(
-            rigged.client, rigged.clock, lambda: self.snapshot, {"transactional_id": "t-1"}, lambda: 0.5
+            rigged.client.connections, rigged.clock, lambda: self.snapshot, {"transactional_id": "t-1"}, lambda: 0.5
         )
-        rigged.client.telemetry = self.telemetry
+        rigged.client.connections.telemetry = self.telemetry
 
     def request(self) -> Received:
         """The next request for telemetry."""

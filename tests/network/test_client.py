@@ -411,7 +411,7 @@ def test_poll_returns_when_a_time_out_is_due() -> None:
 
 def test_only_an_idle_connection_is_closed() -> None:
     with one_broker(connections_max_idle_ms=5_000) as (rigged, broker):
-        rigged.client.stats = stats = ProducerStats()
+        rigged.client.requests.stats = stats = ProducerStats()
         rigged.clock.advance(4)
         rigged.client.send(0, produce())
         rigged.client.poll(0)
@@ -466,6 +466,6 @@ def test_times_of_a_request_are_those_of_time_monotonic() -> None:
             rigged.connect(0)
             before = time.monotonic()
             rigged.client.send(0, produce(answered=False))
-            (entry,) = rigged.client._nodes[0].in_flight
+            (entry,) = rigged.client.requests.nodes[0].in_flight
             assert before <= entry.sent_at <= time.monotonic()
             assert entry.deadline == pytest.approx(entry.sent_at + config.request_timeout_ms / 1000)

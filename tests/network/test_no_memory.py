@@ -9,7 +9,8 @@ import pytest
 
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaError, NetworkError
-from kafkabuf.network import bounds
+from kafkabuf.network import bounds, client
+from kafkabuf.network._client import Requests
 from kafkabuf.network.authenticator import Authenticator, Dialogue
 from kafkabuf.process import background
 from kafkabuf.process.threads import Event
@@ -38,6 +39,15 @@ def make_scarce(target: object, name: str) -> Scarce:
     return scarce
 
 
+class PatchableRequests(Requests):
+    """Requests whose methods a test may replace: an object of a Cython class has no attributes of its own."""
+
+
+@pytest.fixture(autouse=True)
+def _patchable_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "Requests", PatchableRequests)
+
+
 def poll_to_the_error(rigged: Rig) -> None:
     """Poll until a poll finds no memory. The time stands still, so that no time-out helps."""
     with pytest.raises(MemoryError):
@@ -53,7 +63,7 @@ def arrive(rigged: Rig, broker: Any) -> Received:
 def test_metadata_request_for_which_there_is_no_memory_is_made_by_the_next_poll() -> None:
     with one_broker() as (rigged, broker):
         before = len(broker.metadata_requests)
-        make_scarce(rigged.client, "submit")
+        make_scarce(rigged.client.connections, "submit")
         rigged.metadata.request_update()
         rigged.clock.advance(1)
         poll_to_the_error(rigged)
@@ -63,13 +73,13 @@ def test_metadata_request_for_which_there_is_no_memory_is_made_by_the_next_poll(
 def test_node_counts_as_being_resolved_until_its_connection_is_opened() -> None:
     with brokers() as (broker,), rig(broker) as rigged:
         seen: list[bool] = []
-        opening = rigged.client._open_resolved
+        opening = rigged.client.connections._open_resolved
 
         def watched(node: Any, *rest: Any) -> None:
-            seen.append(node in rigged.client._resolving)
+            seen.append(node in rigged.client.connections.resolving)
             opening(node, *rest)
 
-        setattr(rigged.client, "_open_resolved", watched)  # noqa: B010 -- a type checker allows no assignment
+        setattr(rigged.client.connections, "_open_resolved", watched)  # noqa: B010 -- a type checker allows no assignment
         rigged.connect(0)
         assert seen
         assert all(seen)
@@ -79,7 +89,7 @@ def test_end_of_a_connection_for_which_there_is_no_memory_is_completed_by_the_ne
     with one_broker() as (rigged, broker):
         rigged.client.send(0, produce())
         arrive(rigged, broker)
-        make_scarce(rigged.client, "_disconnect")
+        make_scarce(rigged.client.connections, "disconnect")
         broker.drop_connections()
         poll_to_the_error(rigged)
         (ended,) = rigged.completions(1)
@@ -88,7 +98,7 @@ def test_end_of_a_connection_for_which_there_is_no_memory_is_completed_by_the_ne
 
 def test_written_request_without_response_is_not_lost() -> None:
     with one_broker() as (rigged, _):
-        make_scarce(rigged.client, "_complete")
+        make_scarce(rigged.client.requests, "complete")
         rigged.client.send(0, produce(answered=False))
         assert len(rigged.completions(1)) == 1
 
@@ -97,7 +107,7 @@ def test_time_outs_are_checked_again_after_a_check_that_found_no_memory() -> Non
     with one_broker(request_timeout_ms=1000) as (rigged, broker):
         rigged.client.send(0, produce())
         arrive(rigged, broker)
-        make_scarce(rigged.client, "_warn_of_silence")
+        make_scarce(rigged.client.connections, "_warn_of_silence")
         rigged.clock.advance(1.1)
         poll_to_the_error(rigged)
         (ended,) = rigged.completions(1)
@@ -120,7 +130,7 @@ def respond_at_length(received: Received, broker: Any) -> None:
 def test_long_response_that_no_thread_can_decode_ends_its_request() -> None:
     with one_broker() as (rigged, broker):
         received = asked_for_a_long_response(rigged, broker)
-        scarce = make_scarce(rigged.client, "_decode_in_background")
+        scarce = make_scarce(rigged.client.connections, "decode")
         respond_at_length(received, broker)
         (ended,) = rigged.completions(1)
         assert scarce.calls == 1
@@ -131,7 +141,7 @@ def test_long_response_that_no_thread_can_decode_ends_its_request() -> None:
 def test_decoded_response_for_which_there_is_no_memory_is_completed_by_the_next_poll() -> None:
     with one_broker() as (rigged, broker):
         received = asked_for_a_long_response(rigged, broker)
-        make_scarce(rigged.client, "_on_decoded")
+        make_scarce(rigged.client.requests, "respond")
         respond_at_length(received, broker)
         poll_to_the_error(rigged)
         (ended,) = rigged.completions(1)
@@ -143,10 +153,10 @@ def test_close_ends_each_request_though_its_first_call_finds_no_memory() -> None
     with brokers() as (broker,), rig(broker) as rigged:
         rigged.connect(0)
         received = asked_for_a_long_response(rigged, broker)
-        make_scarce(rigged.client, "_on_decoded").lacking = 1_000_000
+        make_scarce(rigged.client.requests, "respond").lacking = 1_000_000
         respond_at_length(received, broker)
         poll_to_the_error(rigged)
-        make_scarce(rigged.client, "_complete")
+        make_scarce(rigged.client.requests, "complete")
         with pytest.raises(MemoryError):
             rigged.client.close()
         assert len(rigged.client.close()) == 1

@@ -67,12 +67,12 @@ def test_address_counts_again_once_a_connection_to_it_is_ready() -> None:
     with frozen_bootstrap_server() as (rigged, _frozen, other):
         let_a_request_time_out(rigged)
         rigged.poll_until(lambda: other.metadata_requests)
-        assert rigged.client.is_silent(rigged.client._nodes[0])
-        assert rigged.client.is_silent(rigged.client._nodes[-1])
+        assert rigged.client.connections.is_silent(rigged.client.requests.nodes[0])
+        assert rigged.client.connections.is_silent(rigged.client.requests.nodes[-1])
         rigged.clock.advance(1)
         rigged.poll_until(lambda: rigged.client.ready(0))
-        assert not rigged.client.is_silent(rigged.client._nodes[0])
-        assert not rigged.client.is_silent(rigged.client._nodes[-1])
+        assert not rigged.client.connections.is_silent(rigged.client.requests.nodes[0])
+        assert not rigged.client.connections.is_silent(rigged.client.requests.nodes[-1])
 
 
 def test_client_does_not_wait_for_a_connection_to_a_silent_address() -> None:
@@ -80,11 +80,11 @@ def test_client_does_not_wait_for_a_connection_to_a_silent_address() -> None:
     with frozen_bootstrap_server() as (rigged, frozen, other):
         let_a_request_time_out(rigged)
         rigged.poll_until(lambda: other.metadata_requests)
-        rigged.client._close_connection(rigged.client._nodes[1], rigged.clock.monotonic(), None)
+        rigged.client.connections._close_connection(rigged.client.requests.nodes[1], rigged.clock.monotonic(), None)
         frozen.greets = False
         rigged.clock.advance(1)
         assert not rigged.client.ready(0)
-        rigged.poll_until(lambda: rigged.client._nodes[0].state is State.HANDSHAKING)
+        rigged.poll_until(lambda: rigged.client.requests.nodes[0].state is State.HANDSHAKING)
         rigged.poll_until(lambda: rigged.client.least_loaded(connect=True) == 1)
 
 
@@ -110,7 +110,7 @@ def test_host_by_name_and_by_address_are_one_place() -> None:
     with brokers(2) as (frozen, _other), rig(("localhost", frozen.port), **SETTINGS) as rigged:
         rigged.connect(0)
         let_a_request_time_out(rigged)
-        assert rigged.client.is_silent(rigged.client._nodes[-1])
+        assert rigged.client.connections.is_silent(rigged.client.requests.nodes[-1])
 
 
 def test_ready_bootstrap_server_gives_metadata_while_no_known_broker_can_be_reached() -> None:

@@ -30,12 +30,12 @@ def ask(rigged: Rig, broker: FakeBroker, pause: int, version: int = 3) -> None:
 def test_every_throttle_time_is_reported() -> None:
     with brokers() as (broker,), rig(broker) as rigged:
         rigged.connect(0)
-        rigged.client.stats = ProducerStats()
+        rigged.client.requests.stats = ProducerStats()
         for pause in (100, 0, 300):
             ask(rigged, broker, pause)
             rigged.clock.advance(1)
         rigged.client.throttle(0, produce(version=9), 200)
-        count, total, largest, _ = rigged.client.stats.throttle.recent(rigged.clock.monotonic())
+        count, total, largest, _ = rigged.client.requests.stats.throttle.recent(rigged.clock.monotonic())
         assert (count, total, largest) == (4, 600, 300)
 
 

@@ -206,7 +206,7 @@ def test_step_fails_at_once_if_no_thread_can_be_started(monkeypatch: pytest.Monk
 def test_long_response_is_checked_like_a_short_response() -> None:
     request = messages.build_request(messages.FIND_COORDINATOR, 3, key="k", key_type=0)
     with one_broker() as (rigged, _):
-        asked = rigged.client._request(request)
+        asked = rigged.client.connections.request(request)
     answer = messages.build_response(
         messages.FIND_COORDINATOR, 3, node_id=1, host="h", port=1, error_code=0, throttle_time=-5
     )
@@ -230,7 +230,7 @@ def test_invalid_host_name_fails_only_its_own_connection(
         assert broker.cluster is not None
         broker.cluster["brokers"] += [{"node_id": 1, "host": host, "port": broker.port}]
         if protocol == "PLAINTEXT":
-            rigged.client._resolver = with_the_systems_resolver(rigged.client._resolver)
+            rigged.client.connections._resolver = with_the_systems_resolver(rigged.client.connections._resolver)
         rigged.connect(0)
         error = error_of(rigged, 1)
         assert "broker 1 at " in error
@@ -306,7 +306,7 @@ def test_error_of_the_clients_own_code_fails_the_connection_and_not_the_turn() -
             raise IndexError("a bug of the client")
 
         entity = messages.build_request(messages.METADATA, 9, topics=[])
-        rigged.client.submit(rigged.client._nodes[0], entity, fail)
+        rigged.client.connections.submit(rigged.client.requests.nodes[0], entity, fail)
         rigged.client.send(0, produce(context="behind it"))
         (done,) = rigged.completions(1)
         assert "is not understood: IndexError: a bug of the client" in str(done.error)
@@ -359,7 +359,7 @@ def test_error_of_a_broker_that_responded_before_advises_no_settings(trouble: st
             broker.drop_connections()
         if trouble == "frozen":
             rigged.clock.advance(31)
-        rigged.poll_until(lambda: rigged.client._nodes[0].state is State.DISCONNECTED)
+        rigged.poll_until(lambda: rigged.client.requests.nodes[0].state is State.DISCONNECTED)
         error = str(rigged.client.last_error(0))
         assert "the broker responded before: is it down, or too busy to respond?" in error
         assert "security.protocol" not in error
@@ -374,7 +374,7 @@ def test_lack_of_descriptors_is_no_fault_of_the_broker(number: int) -> None:
     with one_broker() as (rigged, broker):
         broker.drop_connections()
         rigged.poll_until(lambda: not rigged.client.ready(0))
-        rigged.client._connector = connector
+        rigged.client.connections._connector = connector
         rigged.clock.advance(1)
         rigged.client.ready(0)
         rigged.poll_until(lambda: "too many" in str(rigged.client.last_error(0)).lower())
@@ -417,7 +417,7 @@ def test_silent_port_names_the_security_protocol() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         clock = ManualClock()
         with rig(listener.getsockname(), clock=clock, security_protocol="SSL") as rigged:
-            rigged.poll_until(lambda: rigged.client._nodes[-1].connection is not None)
+            rigged.poll_until(lambda: rigged.client.requests.nodes[-1].connection is not None)
             rigged.settle()
             clock.advance(100)
             assert "does not respond to the TLS handshake: is security.protocol=SSL right" in error_of(rigged)

@@ -204,7 +204,7 @@ def test_no_key_ticket_or_token_is_logged(kdc: Kdc, keytab: Path, caplog: pytest
     caplog.set_level(logging.DEBUG)
     broker = broker_that_closes(keytab, 2)
     with secured(broker, "localhost", **client_settings(kdc)) as (rigged, _):
-        shown = str(failure(rigged)) + repr(vars(rigged.client)) + caplog.text
+        shown = str(failure(rigged)) + repr(vars(rigged.client.connections)) + caplog.text
     listed = kdc.run("klist", "-K", "-k", str(kdc.folder / "alice.keytab"))
     secrets = re.findall(r"\(0x([0-9a-f]+)\)", listed)
     assert secrets

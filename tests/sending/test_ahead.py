@@ -112,7 +112,7 @@ def test_clients_own_request_is_not_taken_back() -> None:
             rigged.client.send(0, produce(context=number))
         delivered: list[Completion] = []
         entity = messages.build_request(messages.METADATA, 9, topics=[])
-        rigged.client.submit(rigged.client._nodes[0], entity, delivered.append)  # behind all that
+        rigged.client.connections.submit(rigged.client.requests.nodes[0], entity, delivered.append)  # behind all that
         rigged.client.poll(0)
         broker.cluster = None
         for number in range(8, 10):
@@ -138,7 +138,7 @@ def test_node_with_more_than_enough_requests_queued_takes_no_further_ones() -> N
             rigged.client.send(0, produce())
         for own in range(1, 4):
             entity = messages.build_request(messages.METADATA, 9, topics=[])
-            rigged.client.submit(rigged.client._nodes[0], entity, lambda completion: None)
+            rigged.client.connections.submit(rigged.client.requests.nodes[0], entity, lambda completion: None)
             assert not rigged.client.takes_ahead(0), own
         broker.cluster = None
 

@@ -331,7 +331,7 @@ def test_unreachable_broker_is_reported_a_few_times_only(caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO, "kafkabuf")
     with KafkaProducer(bootstrap_servers="127.0.0.1:1", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1) as producer:
         deadline = time.monotonic() + PATIENCE
-        while producer._sender._client._nodes[-1].failures < 50 and time.monotonic() < deadline:
+        while producer._sender._client.requests.nodes[-1].failures < 50 and time.monotonic() < deadline:
             time.sleep(0.01)
     reports = [record for record in caplog.records if "127.0.0.1:1" in record.getMessage()]
     assert 1 <= len(reports) <= 10

@@ -330,7 +330,7 @@ class Producer(ProduceCore):
                         response = admin.describe_cluster(None if topic is None else [topic])
                         return cluster_metadata(response, admin.answered_by)
                     except TimeoutError as error:
-                        if all_down(admin._client):
+                        if all_down(admin._client.connections):
                             raise NetworkError(f"Failed to get metadata: {error}") from error
                         raise
             except ConfigError as error:  # no bootstrap server can be resolved

@@ -20,6 +20,7 @@ from kafkabuf.errors import KafkaError, NetworkError, TimeoutError, UnknownTopic
 from kafkabuf.network import resolve
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.network.connection_state import NodeConnection
+from kafkabuf.network.connections import Connections
 from kafkabuf.network.resolve import Address
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.sending.lifetime import Disownable
@@ -49,8 +50,9 @@ class Opened(KafkaProducer):
         super().__init__(settings)
 
     def _connect(self, clock: Clock) -> NetworkClient:
-        client = late_client(_Client, self.config, clock, self._metadata, resolver=_resolve)
-        client.errors = self._errors
+        client = late_client(self.config, clock, self._metadata, resolver=_resolve)
+        if self._errors is not None:
+            client.connections.on_change = _Errors(client.connections, self._errors).note
         if self._throttles is not None:
             self._throttles.watch(client)
         return client
@@ -64,7 +66,7 @@ class Opened(KafkaProducer):
     def set_credentials(self, username: str, password: str) -> None:
         """Any thread: connections that authenticate from now on use this name and password."""
         self.config = self.config.replaced({"sasl_username": username, "sasl_password": SecretStr(password)})
-        authenticator = self._sender._client._authenticator
+        authenticator = self._sender._client.connections.authenticator
         if authenticator is not None:
             from kafkabuf.network.sasl import mechanisms as sasl
 
@@ -90,31 +92,33 @@ class Core(ProducerCore):
         self._producer._metadata.request_update()
 
 
-def all_down(client: NetworkClient) -> int:
+def all_down(connections: Connections) -> int:
     """How many brokers the client knows, if it has failed to connect to each; else 0."""
-    nodes = client.known_nodes() or client.bootstrap_nodes()
+    nodes = connections.known_nodes() or connections.bootstrap_nodes()
     return len(nodes) if all(node.last_error is not None for node in nodes) else 0
 
 
-class _Client(NetworkClient):
-    errors: deque[KafkaError] | None = None
-    _outage = False  # all brokers are down, and `errors` says so
+class _Errors:
+    """Collects the errors of a client's connections in `errors`."""
 
-    def _disconnect(self, node: NodeConnection, error: KafkaError, now: float, *, advise: bool = True) -> None:
-        super()._disconnect(node, error, now, advise=advise)
-        if self.errors is None or node.last_error is None:
+    def __init__(self, connections: Connections, errors: deque[KafkaError]) -> None:
+        self._connections = weakref.ref(connections)
+        self._errors = errors
+        self._outage = False  # all brokers are down, and `errors` says so
+
+    def note(self, node: NodeConnection, error: KafkaError | None) -> None:
+        """The node takes requests now, or its connection has failed with the error."""
+        connections = self._connections()
+        if error is None or connections is None:
+            self._outage = False
             return
-        self.errors.append(node.last_error)
-        down = all_down(self)
+        self._errors.append(error)
+        down = all_down(connections)
         if down and not self._outage:
             self._outage = True
-            self.errors.append(AllBrokersDownError(f"{down}/{down} brokers are down"))
-        while len(self.errors) > MOST_ERRORS:
-            self.errors.popleft()
-
-    def established(self, node: NodeConnection) -> None:
-        super().established(node)
-        self._outage = False
+            self._errors.append(AllBrokersDownError(f"{down}/{down} brokers are down"))
+        while len(self._errors) > MOST_ERRORS:
+            self._errors.popleft()
 
 
 def _resolve(host: str, port: int) -> list[Address]:

@@ -114,7 +114,7 @@ _NO_CONSUMER = {
 
 
 def _nodes(producer: Opened) -> list[NodeConnection]:
-    nodes = list(producer._sender._client._nodes.values())
+    nodes = list(producer._sender._client.requests.nodes.values())
     return [node for node in nodes if f"{node.host}:{node.port}" != NO_SERVERS]
 
 

@@ -36,7 +36,7 @@ class Throttles:
 
     def watch(self, client: NetworkClient) -> None:
         """Hear of the client's responses. Holds its nodes and not the client, which would be a cycle."""
-        client.on_throttle = partial(self._note, client._nodes)
+        client.requests.on_throttle = partial(self._note, client.requests.nodes)
 
     def _note(self, nodes: Mapping[int, NodeConnection], node_id: int, throttle_ms: int) -> None:
         """Thread: Sender. As librdkafka does: every throttle time, and the first response without one after that."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from kafkabuf.clock import Clock
 from kafkabuf.metadata.metadata import Metadata
@@ -17,29 +17,26 @@ if TYPE_CHECKING:
 
     from kafkabuf.config import ProducerConfig
 
-Client = TypeVar("Client", bound=NetworkClient)
-
 
 class LateProducer(KafkaProducer):
     """kafkabuf's producer, which opens though no bootstrap server can be resolved yet."""
 
     def _connect(self, clock: Clock) -> NetworkClient:
-        return late_client(NetworkClient, self.config, clock, self._metadata, ssl_context=self._ssl_context)
+        return late_client(self.config, clock, self._metadata, ssl_context=self._ssl_context)
 
 
 def late_client(
-    kind: type[Client],
     config: ProducerConfig,
     clock: Clock,
     metadata: Metadata,
     *,
     resolver: Resolver = resolve.resolve,
     ssl_context: ssl.SSLContext | None = None,
-) -> Client:
-    """A client of class `kind` whose constructor resolves no name, unless canonical names take the place of names."""
+) -> NetworkClient:
+    """A client whose constructor resolves no name, unless canonical names take the place of names."""
     late = _LateResolver(resolver)
     late.connecting = config.client_dns_lookup != "use_all_dns_ips"
-    client = kind(config, clock, metadata, resolver=late, ssl_context=ssl_context)
+    client = NetworkClient(config, clock, metadata, resolver=late, ssl_context=ssl_context)
     late.connecting = True
     return client
 

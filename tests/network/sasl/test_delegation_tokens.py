@@ -53,7 +53,7 @@ def test_refused_token_is_named_with_advice_and_without_its_hmac() -> None:
         error = failure(rigged)
         assert isinstance(error, SaslAuthenticationError)
         assert "delegation token tokenID: it has expired" in str(error)
-        assert HMAC not in str(error) + repr(vars(rigged.client))
+        assert HMAC not in str(error) + repr(vars(rigged.client.connections))
 
 
 @pytest.mark.parametrize(

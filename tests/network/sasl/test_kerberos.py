@@ -189,7 +189,7 @@ def kerberos_threads() -> int:
 def test_kdc_that_hangs_costs_one_thread_for_a_host(library: FakeGssapi, keytab: dict[str, Any]) -> None:
     library.open.clear()
     with secured(broker(), **keytab, request_timeout_ms=1000, delivery_timeout_ms=5000) as (rigged, server):
-        waiting = rigged.client._authenticator
+        waiting = rigged.client.connections.authenticator
         assert waiting is not None
         for _ in range(4):
             rigged.poll_until(lambda: waiting.waiting)

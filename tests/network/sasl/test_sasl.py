@@ -386,8 +386,8 @@ def test_no_request_is_sent_while_a_session_is_renewed() -> None:
         rigged.client.send(0, produce(b"before"))
         rigged.client.send(0, produce(b"before too"))
         rigged.poll_until(lambda: broker.requests.qsize() == 2)
-        rigged.client._nodes[0].reauthenticate_at = rigged.clock.monotonic()
-        rigged.client.check_by(0.0)
+        rigged.client.requests.nodes[0].reauthenticate_at = rigged.clock.monotonic()
+        rigged.client.connections.check_by(0.0)
         rigged.client.poll(0)
         assert not rigged.client.ready(0), "the client takes a request during the renewal"
         with pytest.raises(NetworkError):
@@ -409,9 +409,9 @@ def test_refused_renewal_and_the_refusals_behind_it_are_retried_with_a_back_off(
         rigged.connect(0)
         assert broker.exchanges is not None
         broker.exchanges["PLAIN"] = plain("alice", "changed")
-        node = rigged.client._nodes[0]
+        node = rigged.client.requests.nodes[0]
         node.reauthenticate_at = rigged.clock.monotonic()
-        rigged.client.check_by(0.0)
+        rigged.client.connections.check_by(0.0)
         rigged.poll_until(lambda: node.connection is None)
         assert rigged.client.connection_delay(0) == pytest.approx(0.05)
         rigged.clock.advance(5.0)
@@ -505,11 +505,12 @@ def test_secret_appears_nowhere(caplog: pytest.LogCaptureFixture) -> None:
         rigged.client.send(0, produce(b"records"))
         broker.drop_connections()
         (done,) = rigged.completions(1)
-        shown = [repr(done), str(done.error), repr(rigged.client._authenticator), repr(vars(rigged.client))]
-        assert isinstance(rigged.client._config, ProducerConfig)
-        shown += [repr(rigged.client._config), str(rigged.client._config)]
+        shown = [repr(done), str(done.error), repr(rigged.client.connections.authenticator)]
+        connections = rigged.client.connections
+        assert isinstance(connections._config, ProducerConfig)
+        shown += [repr(vars(connections)), repr(connections._config), str(connections._config)]
     with secured(scram_broker(signature=b"x"), **BY_SCRAM) as (rigged, _):
-        shown += [repr(failure(rigged)), repr(vars(rigged.client))]
+        shown += [repr(failure(rigged)), repr(vars(rigged.client.connections))]
     assert not [text for text in shown if SECRET in text]
     assert SECRET not in caplog.text
 
