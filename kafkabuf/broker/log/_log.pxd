@@ -1,4 +1,4 @@
-"""The append of a partition's log. Thread: the event loop."""
+"""The append of a partition's log, and its retention. Thread: the event loop."""
 
 from libc.stdint cimport int64_t
 
@@ -25,8 +25,3 @@ cdef class LogCore:
     cpdef int _keep(self, StoredBatch batch) except -1
     cpdef int _appended(self) except -1
     cpdef int _replicated(self, int64_t high_watermark) except -1
-
-    # ---- methods that the subclass defines
-    # roll() -> None: ends the last segment, which has batches
-    # retain() -> None: drops what retention drops
-    # flush() -> None: brings every appended batch to the disk

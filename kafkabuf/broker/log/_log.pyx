@@ -1,6 +1,6 @@
 # cython: language_level=3
 # distutils: extra_compile_args = -O1
-"""The append of a partition's log: the leader's way of each batch, and the way of a follower."""
+"""The append of a partition's log, by its leader or a follower, and the retention that follows it."""
 
 from libc.stdint cimport INT64_MAX, int64_t
 
@@ -9,8 +9,10 @@ import logging
 from kafkabuf.broker.records._batch cimport BatchInfo
 from kafkabuf.broker.storage._stored cimport StoredBatch
 
+from kafkabuf.broker.records.batch import NO_TIMESTAMP
 from kafkabuf.broker.records.config import UNLIMITED
 from kafkabuf.broker.records.producer_state import ProducerStates
+from kafkabuf.broker.storage.batches import NO_LIMIT
 from kafkabuf.errors import KafkaStorageError
 
 cdef object log = logging.getLogger("kafkabuf.broker")
@@ -60,7 +62,7 @@ cdef class LogCore:
 
     cpdef int _keep(self, StoredBatch batch) except -1:
         if self.segments.full(batch, self.config, self.clock):
-            self.roll()
+            self.segments.roll(self.producers)
         self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
         self.segments.append(batch)
         self.end_offset = batch.last_offset + 1
@@ -78,5 +80,25 @@ cdef class LogCore:
                 # The batch is in the log, whether or not older batches go.
                 log.error("old records stay: %s", error)
         if self.end_offset - <int64_t> self.segments.recovery_point >= <int64_t> config.flush_messages:
-            self.flush()
+            self.segments.flush()
         return 0
+
+    def retain(self):
+        """Drops old batches or segments. As in Kafka, the log drops the oldest only if the rest still fills
+        retention.bytes, or if its newest record is older than retention.ms. Returns whether it has left some for the
+        next call."""
+        config = self.config
+        if not config.delete:
+            return False
+        oldest = NO_TIMESTAMP if config.retention_ms == unlimited else self.clock.time_ms() - config.retention_ms
+        size = NO_LIMIT if config.retention_bytes == unlimited else config.retention_bytes
+        more = self.segments.drop_old(size, oldest, self.high_watermark, self.producers)
+        if self.segments.start_offset > self.log_start_offset:
+            self._start_at(self.segments.start_offset)
+        return more
+
+    def _start_at(self, offset):
+        self.log_start_offset = offset
+        self.leader_epochs.drop_before(offset)
+        if self._producers is not None:
+            self._producers.forget_aborted_before(offset)

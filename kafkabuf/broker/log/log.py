@@ -14,7 +14,7 @@ from kafkabuf.broker.log._log import LogCore
 from kafkabuf.broker.log.leader_epochs import LeaderEpochs
 from kafkabuf.broker.records._batch import stamp
 from kafkabuf.broker.records.batch import NO_TIMESTAMP, Data
-from kafkabuf.broker.records.config import UNLIMITED, LogConfig
+from kafkabuf.broker.records.config import LogConfig
 from kafkabuf.broker.records.control import Marker, control_batch, read_marker
 from kafkabuf.broker.records.producer_state import AbortedTransaction
 from kafkabuf.broker.records.records import MAX_MESSAGE_BYTES, first_at
@@ -35,7 +35,7 @@ class PartitionLog(LogCore):
     bytes never drops the last batch or segment. DeleteRecords may leave a batch from which readers get
     only the end. The cleaner (cleaning/) drops records of a compacted topic: then offsets have gaps. It has cleaned the
     log up to `clean_offset`. `replicated_offset` is the high watermark of an earlier run. `config` may be replaced at
-    any time. The append is compiled (_log.pyx).
+    any time. The append, which drops what is old, is compiled (_log.pyx).
 
     Every method that changes the log raises KafkaStorageError if the disk refuses, and leaves the log as it was.
     """
@@ -133,20 +133,6 @@ class PartitionLog(LogCore):
         if self._producers is not None:
             self._producers.expire(self.clock.time_ms() - age_ms)
 
-    def retain(self) -> bool:
-        """Drops old batches or segments. As in Kafka, the log drops the oldest only if the rest still fills
-        retention.bytes, or if its newest record is older than retention.ms. Returns whether it has left some for the
-        next call."""
-        config = self.config
-        if not config.delete:
-            return False
-        oldest = NO_TIMESTAMP if config.retention_ms == UNLIMITED else self.clock.time_ms() - config.retention_ms
-        size = NO_LIMIT if config.retention_bytes == UNLIMITED else config.retention_bytes
-        more = self.segments.drop_old(size, oldest, self.high_watermark, self.producers)
-        if self.segments.start_offset > self.log_start_offset:
-            self._start_at(self.segments.start_offset)
-        return more
-
     def delete_before(self, offset: int) -> None:
         """DeleteRecords: no reader gets a record before `offset` any more. The segments of these records may wait for
         `drop_deleted`. Raises OffsetOutOfRangeError beyond the high watermark."""
@@ -160,12 +146,6 @@ class PartitionLog(LogCore):
         """Drops segments that lie wholly before the log's start. Returns whether it has left some for the next call."""
         some = not self.closed and self.segments.start_offset < self.log_start_offset
         return some and self.segments.drop_before(self.log_start_offset)
-
-    def _start_at(self, offset: int) -> None:
-        self.log_start_offset = offset
-        self.leader_epochs.drop_before(offset)
-        if self._producers is not None:
-            self._producers.forget_aborted_before(offset)
 
     def replaced(self, start: int, end: int, aborted: Sequence[AbortedTransaction]) -> None:
         """The cleaner has replaced the batches from `start` to `end`: of the aborted transactions that ended there,
