@@ -11,46 +11,35 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kafkabuf.admin.admin import Admin
-from kafkabuf.compat.confluent._confluent import Message, ProduceCore, bytes_of
+from kafkabuf.compat.confluent._confluent import SLICE, Message, ProduceCore
 from kafkabuf.compat.confluent.arguments import config_of, limit_of, read_batch
-from kafkabuf.compat.confluent.errors import call_error, classes, exception, new_error, peers_errors
+from kafkabuf.compat.confluent.errors import classes, exception, new_error, peers_errors, refuse
 from kafkabuf.compat.confluent.lines import Lines
 from kafkabuf.compat.confluent.log import Forwarding
 from kafkabuf.compat.confluent.metadata import ClusterMetadata, cluster_metadata
-from kafkabuf.compat.confluent.opened import Core, Opened, all_down
+from kafkabuf.compat.confluent.opened import ConnectionErrors, Core, Opened, all_down
 from kafkabuf.compat.confluent.settings import translated
 from kafkabuf.compat.confluent.throttle import ThrottleEvent, Throttles
 from kafkabuf.compat.shared.names import absent
-from kafkabuf.errors import (
-    AbortableTransactionError,
-    BufferExhaustedError,
-    ConfigError,
-    NetworkError,
-    RecordTooLargeError,
-    TimeoutError,
-)
+from kafkabuf.errors import AbortableTransactionError, ConfigError, NetworkError, TimeoutError
 from kafkabuf.errors import KafkaError as OwnError
 from kafkabuf.process.producer_log import producer_log
-from kafkabuf.process.threads import RLock, new_waiter
+from kafkabuf.process.threads import RLock
 from kafkabuf.producer import described
 from kafkabuf.transactions.groups import group_of, offsets_of
+
+if TYPE_CHECKING:
+    from kafkabuf.compat.confluent._confluent import Source
 
 log = producer_log("kafkabuf.compat")
 
 TIMESTAMP_NOT_AVAILABLE, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME = 0, 1, 2
-# How long poll() and flush() wait at a time, while records wait for their topic or errors are watched. Seconds.
-SLICE = 0.05
-# And at most: a signal that another thread has received interrupts poll() then.
-LONG_SLICE = 0.2
-# Bytes that a record takes at most besides its key, value and headers.
-OVERHEAD = 100
 
 __all__ = ["KafkaError", "KafkaException", "Message", "Producer", "ThrottleEvent"]
 
@@ -83,17 +72,17 @@ class Producer(ProduceCore):
     no name. Raises KafkaException for a setting that does not exist, is wrong or cannot be had here.
     """
 
-    _disowned = False  # True in a forked child that has not opened the producer yet
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if "_producer" in self.__dict__:
             raise RuntimeError("Producer already __init__:ialized")
         with peers_errors():
             self._settings = translated(config_of(args, kwargs))
-            self._errors: deque[OwnError] | None = None if self._settings.error_cb is None else deque()
-            throttle_cb = self._settings.throttle_cb
-            self._throttles = None if throttle_cb is None else Throttles(throttle_cb)
-            self._producer = Opened(self._settings.own, self, errors=self._errors, throttles=self._throttles)
+            self._watchers: list[ConnectionErrors | Throttles] = []
+            if self._settings.error_cb is not None:
+                self._watchers.append(ConnectionErrors(self._settings.error_cb))
+            if self._settings.throttle_cb is not None:
+                self._watchers.append(Throttles(self._settings.throttle_cb))
+            self._producer = Opened(self._settings.own, self, self._watchers)
         self._unfinished: str | None = None  # the transactional call that has timed out
         self._lost: OwnError | None = None  # of a record that was in no batch, in the present transaction
         self._end_log = self._begin_log()
@@ -115,24 +104,21 @@ class Producer(ProduceCore):
         """Take records from now on: for the producer that is open in this process."""
         settings, producer = self._settings, self._producer
         timeout = producer.config.delivery_timeout_ms / 1000
-        self._lines = Lines(self, producer._metadata, timeout, settings.propagation)
+        self._lines = Lines(self, producer, timeout, settings.propagation)
         waiting = weakref.WeakMethod(self._lines.__len__)
         producer._running.waiting = lambda: (waiting() or _none)()
-        self._statistics = None
+        sources: list[Source] = [*self._watchers]
         if settings.stats_cb is not None and settings.stats_interval > 0:
             from kafkabuf.compat.confluent.statistics import Statistics
 
             interval, most = settings.stats_interval, settings.max_messages
-            self._statistics = Statistics(producer, settings.stats_cb, interval, most)
-        watches = any(source is not None for source in (self._errors, self._throttles, self._statistics))
-        self._open(
-            Core(producer),
-            self._lines.by_topic,
-            settings.on_delivery,
-            settings.only_errors,
-            watches,
-            settings.max_messages,
-        )
+            held = weakref.WeakMethod(self._held)
+            sources.append(Statistics(producer, settings.stats_cb, interval, most, lambda: (held() or _nothing)()))
+        clock, most = producer._clock, settings.max_messages
+        self._open(Core(producer), self._lines, clock, settings.on_delivery, settings.only_errors, sources, most)
+
+    def _held(self) -> tuple[int, int]:
+        return len(self), self._due()
 
     def __del__(self) -> None:
         """Nobody can call flush() or poll() any more: say what is lost with the producer.
@@ -151,20 +137,16 @@ class Producer(ProduceCore):
         """In a forked child, where the records are the parent's: the next call opens a producer of the child's own."""
         if self._is_open():
             self._child_lock = RLock()
-            self._disowned = True
-            self._shut()
+            self._shut(self._open_in_child)
             forgotten = self._forget()
             del forgotten  # only now: a callback's __del__ may call the producer
 
-    def _refuse_or_open(self) -> None:
-        if not self._disowned:
-            raise RuntimeError("Producer has been closed")
+    def _open_in_child(self) -> None:
         with self._child_lock:
-            if self._disowned:
+            if self._reopen is not None:
                 with peers_errors():
                     self._producer.check_open()
                 self._begin()
-                self._disowned = False
 
     # ---- records -----------------------------------------------------------------------------------------------------
 
@@ -195,28 +177,6 @@ class Producer(ProduceCore):
                 dict.__setitem__(message, "_error", error.args[0])
         return queued
 
-    def _stand_in_line(self, message: Message, on_delivery: Any) -> None:
-        refusal = self._producer.accumulator.refusal
-        if refusal is not None:  # there is no transaction that the record could join
-            raise refusal()
-        # The caller may change a bytearray before the record is encoded.
-        message.set_key(bytes_of(message.key(), "key"))
-        message.set_value(bytes_of(message.value(), "value"))
-        if (headers := message.headers()) is not None:
-            message.set_headers([(name, bytes_of(data, "header")) for name, data in headers])
-        size = sum(len(data) for data in (message.key(), message.value()) if data is not None)
-        largest = self._producer.config.max_request_size
-        if size + OVERHEAD > largest:
-            raise RecordTooLargeError(f"the record needs up to {size + OVERHEAD} bytes: message.max.bytes is {largest}")
-        self._lines.add(message, on_delivery)
-
-    def _refuse(self, error: OwnError) -> NoReturn:
-        if isinstance(error, BufferExhaustedError):
-            raise BufferError(f"Local: Queue full: {error}") from None
-        if isinstance(error, TypeError):  # key, value or headers are not bytes
-            raise TypeError(str(error)) from None
-        raise exception(error) from None
-
     def _fail(self, message: Message, on_delivery: Any, error: OwnError) -> None:
         self._lost = error
         super()._fail(message, on_delivery, error)
@@ -230,7 +190,7 @@ class Producer(ProduceCore):
         clock = self._producer._clock
         deadline = float("inf") if timeout is None or timeout < 0 else clock.monotonic() + timeout
         while True:
-            self._serve_all()
+            self._serve()
             left = len(self)
             seconds = min(deadline - clock.monotonic(), SLICE)
             if not left or (seconds <= 0 and deadline != float("inf")):
@@ -240,53 +200,9 @@ class Producer(ProduceCore):
             except TimeoutError:
                 continue
             except OwnError as error:
-                self._refuse(error)
+                refuse(error)
             if self._lines.by_topic:
                 self._await_report(seconds)
-
-    def _poll(self, timeout: float) -> int:
-        clock = self._producer._clock
-        deadline = float("inf") if timeout < 0 else clock.monotonic() + timeout
-        while True:
-            served = self._serve_all()
-            left = deadline - clock.monotonic()
-            if served or left <= 0:
-                return served
-            self._await_report(min(left, SLICE if self._watches() else LONG_SLICE))
-
-    def _watches(self) -> bool:
-        """Whether poll() has to look for more than reports."""
-        sources = (self._errors, self._throttles, self._statistics)
-        return any(source is not None for source in sources) or bool(self._lines.by_topic)
-
-    def _serve_all(self) -> int:
-        """Call every callback that is due, and return how many."""
-        served = 0
-        if self._lines.by_topic:
-            self._lines.expire()
-        if self._errors is not None:
-            served += self._report_errors(self._errors)
-        if self._throttles is not None:
-            served += self._throttles.serve()
-        if self._statistics is not None:
-            served += self._statistics.serve(len(self), self._due())
-        return served + self._serve()
-
-    def _report_errors(self, failed: deque[OwnError]) -> int:
-        assert self._settings.error_cb is not None
-        served = 0
-        while failed:
-            self._settings.error_cb(call_error(failed.popleft()))
-            served += 1
-        return served
-
-    def _await_report(self, seconds: float) -> None:
-        waiter = new_waiter()
-        if self._add_waiter(waiter):
-            try:
-                waiter.acquire(timeout=seconds)
-            finally:
-                self._remove_waiter(waiter)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Fail the records that are queued, and with `in_flight` those that are sent and not acknowledged.
@@ -383,7 +299,7 @@ class Producer(ProduceCore):
             if self._lost is not None:
                 raise AbortableTransactionError(f"a record of the transaction has failed: {self._lost}")
             self._producer._transaction_manager().commit(limit_of(timeout))
-        self._serve_all()
+        self._serve()
 
     def abort_transaction(self, timeout: float | None = -1) -> None:
         """Drop the records that are queued, and abort the transaction."""
@@ -391,7 +307,7 @@ class Producer(ProduceCore):
             self._lines.purge("the transaction was aborted")
             self._producer._transaction_manager().abort(limit_of(timeout))
             self._lost = None
-        self._serve_all()
+        self._serve()
 
     @contextmanager
     def _transactional(self, call: str) -> Iterator[None]:
@@ -417,7 +333,7 @@ class Producer(ProduceCore):
     def close(self) -> bool:
         """flush() and stop. A second call does nothing."""
         if not self._is_open():
-            self._disowned = False
+            self._shut()
             return True
         try:
             self.flush()
@@ -439,3 +355,8 @@ class Producer(ProduceCore):
 def _none() -> int:
     """The lines are gone."""
     return 0
+
+
+def _nothing() -> tuple[int, int]:
+    """The producer is gone."""
+    return 0, 0

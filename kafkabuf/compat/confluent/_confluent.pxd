@@ -33,9 +33,11 @@ cdef class Message(FutureCallback):
 
 cdef class ProduceCore:
     cdef ProducerCore core          # its send() never waits: it raises MustWait. None: not open in this process
+    cdef public object _reopen      # callable; opens the producer in a forked child. None: it is open, or closed
+    cdef object clock
     cdef object on_delivery         # of records that have no callback of their own, or None
     cdef bint only_errors           # delivery.report.only.error
-    cdef bint watches_errors        # poll() has errors to report besides delivery reports
+    cdef list sources               # of events that poll() reports besides delivery reports (Source)
     cdef int64_t max_messages       # queue.buffering.max.messages
     # Messages whose outcome the user has not been told, and records that wait for their topic. Records without callback
     # have no message: buffer.memory bounds them.
@@ -47,10 +49,13 @@ cdef class ProduceCore:
     cdef Py_ssize_t next_report, end_report
     cdef double ended_at            # seconds since the epoch, when the records of `ended_batch` had their outcome
     cdef Batch ended_batch
+    cdef object line_up             # callable(Message, on_delivery); adds the message to its line, or raises KafkaError
     cdef dict lines                 # by topic that is not known yet, its Messages in order
+    cdef object expire              # callable; fails the messages that have stood in a line for too long
     cdef list waiters               # locks of threads in poll(); a new report releases them
 
-    cdef int check_open(self) except -1
+    # The core; opens it in a forked child. Raises RuntimeError after close(), which any Python code may have called.
+    cdef ProducerCore opened(self)
     # Raises what produce() raises.
     cdef int queue(self, Message message, object on_delivery) except -1
     cdef int send(self, Message message, object on_delivery) except -1
@@ -65,10 +70,6 @@ cdef class ProduceCore:
     # Advance `next_report` by one report. The caller holds the message, the callback and the lock.
     cdef void drop_first(self) noexcept
     cdef object next_waiter(self)   # take a waiter off the list; None: there is none
-
-    # ---- methods that the subclass defines
-    # _refuse_or_open() -> None: in a forked child reopen the producer; else raise RuntimeError, it is closed
-    # _stand_in_line(message: Message, on_delivery) -> None: keep the message until its topic is known. Raises a
-    #     kafkabuf error
-    # _poll(timeout: float) -> int: poll() where it may have to wait, or has errors to report
-    # _refuse(error: KafkaError) -> NoReturn: raise the error of produce() as confluent-kafka does
+    # Have `waiter.release()` called at the next report. False if there is a report now.
+    cdef bint add_waiter(self, object waiter) except -1
+    cdef int remove_waiter(self, object waiter) except -1

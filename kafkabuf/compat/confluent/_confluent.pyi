@@ -1,11 +1,13 @@
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from kafkabuf import errors
 from kafkabuf.append._producer import ProducerCore
 from kafkabuf.batches._batch import RecordFuture
-from kafkabuf.process.threads import Waiter
+from kafkabuf.clock import Clock
+
+SLICE: float
 
 class MustWait(Exception): ...
 
@@ -47,18 +49,33 @@ def unpickled(
     seconds: float,
 ) -> Message: ...
 
+class Source(Protocol):
+    """Has events that poll() reports besides delivery reports."""
+
+    def serve(self) -> int:
+        """Call the callbacks that are due, and return how many."""
+
+class Waiting(Protocol):
+    """The records whose topic is not known yet: lines.py."""
+
+    by_topic: dict[str, deque[tuple[Message, Any]]]
+    def add(self, message: Message, on_delivery: Any) -> None: ...
+    def expire(self) -> None: ...
+
 class ProduceCore:
     held: int
+    _reopen: Callable[[], object] | None
     def _open(
         self,
         core: ProducerCore,
-        lines: dict[str, deque[tuple[Message, Any]]],
+        lines: Waiting,
+        clock: Clock,
         on_delivery: Callable[[Any, Message], object] | None,
         only_errors: bool,
-        watches_errors: bool,
+        sources: list[Source],
         max_messages: int,
     ) -> None: ...
-    def _shut(self) -> None: ...
+    def _shut(self, reopen: Callable[[], object] | None = None) -> None: ...
     def _is_open(self) -> bool: ...
     def _forget(self) -> object: ...
     def _check_open(self) -> None: ...
@@ -78,5 +95,4 @@ class ProduceCore:
     def poll(self, timeout: float | None = -1) -> int: ...
     def _serve(self) -> int: ...
     def _due(self) -> int: ...
-    def _add_waiter(self, waiter: Waiter) -> bool: ...
-    def _remove_waiter(self, waiter: Waiter) -> None: ...
+    def _await_report(self, seconds: float) -> None: ...

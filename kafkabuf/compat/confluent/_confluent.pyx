@@ -7,6 +7,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8String
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.types cimport clockid_t
@@ -18,18 +19,25 @@ from kafkabuf.wire._wire cimport Field
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._batch cimport SUCCEEDED, Batch, FutureCallback, RecordFuture, offset_in, timestamp_in
 
-from kafkabuf.compat.confluent.errors import record_error
+from kafkabuf.compat.confluent.errors import record_error, refuse
 from kafkabuf.errors import KafkaError
+from kafkabuf.process.threads import new_waiter
 
 cdef extern from "Python.h":
     # `del reports[:n]` makes a slice, which may start a collection, and so run any code.
     int set_slice "PyList_SetSlice"(list, Py_ssize_t low, Py_ssize_t high, PyObject* items) except -1
+    int PyErr_CheckSignals() except -1
 
 cdef enum:
     NOT_AVAILABLE = 0
     CREATE_TIME = 1
     LOG_APPEND_TIME = 2
     MOST_SERVED = 4096              # poll() drops the served reports when it has served this number of them
+
+# Seconds that poll() and flush() wait at a time while records stand in line or there are sources of events. And at
+# most: a signal that another thread has received interrupts poll() then.
+SLICE = 0.05
+cdef double LONG_SLICE = 0.2
 
 
 class MustWait(Exception):
@@ -222,17 +230,20 @@ cdef class ProduceCore:
         self.lines = {}
         self.waiters = []
 
-    def _open(self, ProducerCore core not None, dict lines not None, on_delivery, bint only_errors,
-              bint watches_errors, int64_t max_messages):
-        self.core = core
-        self.lines = lines
+    def _open(self, ProducerCore core not None, lines, clock, on_delivery, bint only_errors, list sources not None,
+              int64_t max_messages):
+        self.line_up, self.lines, self.expire = lines.add, lines.by_topic, lines.expire
+        self.clock = clock
         self.on_delivery = on_delivery
         self.only_errors = only_errors
-        self.watches_errors = watches_errors
+        self.sources = sources
         self.max_messages = max_messages
+        self.core = core
+        self._reopen = None
 
-    def _shut(self):
-        """Refuse all later calls."""
+    def _shut(self, reopen=None):
+        """Let later calls raise, or call `reopen` first."""
+        self._reopen = reopen
         self.core = None
 
     def _is_open(self):
@@ -251,13 +262,15 @@ cdef class ProduceCore:
         self.reports, self.lines, self.waiters = reports, {}, []
         return forgotten
 
-    cdef int check_open(self) except -1:
-        if self.core is None:
-            self._refuse_or_open()
-        return 0
+    cdef ProducerCore opened(self):
+        while self.core is None:
+            if self._reopen is None:
+                raise RuntimeError("Producer has been closed")
+            self._reopen()
+        return self.core
 
     def _check_open(self):
-        self.check_open()
+        self.opened()
 
     def produce(self, str topic not None, value=None, key=None, partition=-1, callback=None, on_delivery=None,
                 timestamp=0, headers=None):
@@ -279,7 +292,7 @@ cdef class ProduceCore:
         # Cython's own conversion would cut the digits of a float off.
         cdef int32_t number = PyNumber_Index(partition)
         cdef int64_t time = PyNumber_Index(timestamp)
-        self.check_open()
+        self.opened()
         if isinstance(value, str):
             value = PyUnicode_AsUTF8String(value)
         if isinstance(key, str):
@@ -292,14 +305,14 @@ cdef class ProduceCore:
             on_delivery = self.on_delivery
         if on_delivery is None and not self.lines:
             try:
-                self.core.queue_record(
+                self.opened().queue_record(
                     topic, value, key, headers, None if number == -1 else number,
                     time if time > 0 else None, None, None, 0)
                 return
             except MustWait:
                 pass
             except KafkaError as error:
-                self._refuse(error)
+                refuse(error)
         self.queue(new_message(topic, value, key, headers, number, time), on_delivery)
 
     cdef int queue(self, Message message, object on_delivery) except -1:
@@ -313,7 +326,7 @@ cdef class ProduceCore:
         except BaseException as error:
             self.let_go()
             if isinstance(error, KafkaError):
-                self._refuse(error)
+                refuse(error)
             raise
         self.stand_in_line(message, on_delivery)
         return 0
@@ -321,11 +334,11 @@ cdef class ProduceCore:
     cdef int stand_in_line(self, Message message, object on_delivery) except -1:
         message.since = seconds_now(CLOCK_MONOTONIC)
         try:
-            self._stand_in_line(message, on_delivery)
+            self.line_up(message, on_delivery)
         except BaseException as error:
             self.let_go()
             if isinstance(error, KafkaError):
-                self._refuse(error)
+                refuse(error)
             raise
         return 0
 
@@ -354,14 +367,14 @@ cdef class ProduceCore:
     cdef int send(self, Message message, object on_delivery) except -1:
         cdef int64_t time = message.time if message.kind_of_time else <int64_t>(message.produced_at * 1000)
         message.producer, message.on_delivery = self, on_delivery
-        self.core.queue_record(
+        self.opened().queue_record(
             message.message_topic, message.message_value, message.message_key, message.message_headers,
             None if message.number == -1 else message.number, time, message, None, 0)
         return 0
 
     def _send(self, Message message not None, on_delivery):
         """Queue the record of a message that stands in line. Raises MustWait and kafkabuf's errors."""
-        self.check_open()
+        self.opened()
         try:
             self.send(message, on_delivery)
         except BaseException:
@@ -399,19 +412,42 @@ cdef class ProduceCore:
         If there is no such record, wait for one, up to `timeout` seconds (below 0, or None: for ever). Raises what a
         callback raises; the next call goes on with the next record.
         """
+        cdef double left, deadline = INFINITY
         cdef double seconds = -1 if timeout is None else timeout
-        self.check_open()
-        if self.watches_errors or self.lines or (seconds != 0 and self.next_report == self.end_report):
-            return self._poll(seconds)
-        return self._serve()
+        self.opened()
+        if seconds > 0:
+            deadline = self.clock.monotonic() + seconds
+        while True:
+            served = self._serve()
+            if served or seconds == 0:
+                return served
+            left = deadline - <double>self.clock.monotonic()
+            if left <= 0:
+                return 0
+            self._await_report(min(left, <double>SLICE if self.sources or self.lines else LONG_SLICE))
+            PyErr_CheckSignals()
 
     def _serve(self):
-        """Call the callbacks of the records that have an outcome now."""
-        cdef int64_t served = 0, due = self._due()
+        """Call every callback that is due now, and return how many."""
+        cdef int64_t served = 0, events = 0, due
+        if self.lines:
+            self.expire()
+        for source in self.sources:
+            events += source.serve()
+        due = self._due()
         # A callback, or another thread, may serve reports meanwhile.
         while served < due and self.serve_next():
             served += 1
-        return served
+        return events + served
+
+    def _await_report(self, double seconds):
+        """Wait until there is a report, for up to `seconds`."""
+        waiter = new_waiter()
+        if self.add_waiter(waiter):
+            try:
+                waiter.acquire(timeout=seconds)
+            finally:
+                self.remove_waiter(waiter)
 
     cdef int serve_next(self) except -1:
         cdef Message message = None
@@ -446,8 +482,7 @@ cdef class ProduceCore:
         leave_lock(&self.guard)
         return due
 
-    def _add_waiter(self, waiter):
-        """Have `waiter.release()` called at the next report. False if there is a report now."""
+    cdef bint add_waiter(self, object waiter) except -1:
         enter_lock(&self.guard)
         try:
             if self.next_report < self.end_report:
@@ -457,10 +492,11 @@ cdef class ProduceCore:
         finally:
             leave_lock(&self.guard)
 
-    def _remove_waiter(self, waiter):
+    cdef int remove_waiter(self, object waiter) except -1:
         enter_lock(&self.guard)
         try:
             if waiter in self.waiters:
                 self.waiters.remove(waiter)
         finally:
             leave_lock(&self.guard)
+        return 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from kafkabuf import errors
 from kafkabuf.compat.confluent.settings import in_librdkafkas_names
@@ -199,6 +199,15 @@ def _code_of(error: errors.KafkaError, default: int) -> int:
 def exception(error: errors.KafkaError, *, of_transaction: bool = False) -> Any:
     """The error of a call as a KafkaException."""
     return classes().exception(call_error(error, of_transaction=of_transaction))
+
+
+def refuse(error: errors.KafkaError) -> NoReturn:
+    """Raise the error of produce() as confluent-kafka does."""
+    if isinstance(error, errors.BufferExhaustedError):
+        raise BufferError(f"Local: Queue full: {error}") from None
+    if isinstance(error, TypeError):  # key, value or headers are not bytes
+        raise TypeError(str(error)) from None
+    raise exception(error) from None
 
 
 @contextmanager

@@ -12,16 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from kafkabuf.compat.confluent._confluent import Message, MustWait
+from kafkabuf.compat.confluent._confluent import Message, MustWait, bytes_of
 from kafkabuf.errors import (
     BufferExhaustedError,
     KafkaError,
     PurgedError,
+    RecordTooLargeError,
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
-from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.process.threads import RLock
+from kafkabuf.producer import KafkaProducer
+
+OVERHEAD = 100  # bytes that a record takes at most besides its key, value and headers
 
 # Messages, each with its callback.
 Line = deque[tuple[Message, Any]]
@@ -43,10 +46,12 @@ class Lines:
     not know for that long counts as missing.
     """
 
-    def __init__(self, producer: Queue, metadata: Metadata, timeout: float, propagation: float) -> None:
+    def __init__(self, producer: Queue, opened: KafkaProducer, timeout: float, propagation: float) -> None:
         self.by_topic: dict[str, Line] = {}
         self._producer = weakref.ref(producer)
-        self._metadata = metadata
+        self._accumulator = opened.accumulator
+        self._metadata = metadata = opened._metadata
+        self._largest = opened.config.max_request_size
         self._timeout = timeout
         self._propagation = propagation
         # Reentrant: a signal handler may produce. Guards the order of each line.
@@ -57,7 +62,17 @@ class Lines:
         metadata.listeners.append(lambda cluster: (move() or _nothing)())
 
     def add(self, message: Message, on_delivery: Any) -> None:
-        """Let a message wait in its topic's line."""
+        """Let a message wait in its topic's line. Raises the errors that send() would raise for a known topic."""
+        if (refusal := self._accumulator.refusal) is not None:  # there is no transaction that the record could join
+            raise refusal()
+        # The caller may change a bytearray before the record is encoded.
+        message.set_key(bytes_of(message.key(), "key"))
+        message.set_value(bytes_of(message.value(), "value"))
+        if (headers := message.headers()) is not None:
+            message.set_headers([(name, bytes_of(data, "header")) for name, data in headers])
+        size = OVERHEAD + sum(len(data) for data in (message.key(), message.value()) if data is not None)
+        if size > self._largest:
+            raise RecordTooLargeError(f"the record needs up to {size} bytes: message.max.bytes is {self._largest}")
         topic = message.topic()
         self._metadata.add_topic(topic)
         with self._lock:

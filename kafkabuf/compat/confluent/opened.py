@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Protocol
 
 from kafkabuf.append._producer import ProducerCore
 from kafkabuf.backoff import uniform
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.clock import Clock
 from kafkabuf.compat.confluent._confluent import MustWait
-from kafkabuf.compat.confluent.errors import AllBrokersDownError
+from kafkabuf.compat.confluent.errors import AllBrokersDownError, call_error
 from kafkabuf.compat.confluent.settings import NO_SERVERS
-from kafkabuf.compat.confluent.throttle import Throttles
 from kafkabuf.compat.shared.late_names import late_client
 from kafkabuf.config.secret import SecretStr
 from kafkabuf.errors import KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
@@ -29,32 +30,25 @@ from kafkabuf.sending.lifetime import Disownable
 MOST_ERRORS = 100
 
 
+class Watcher(Protocol):
+    def watch(self, client: NetworkClient) -> None: ...
+
+
 class Opened(KafkaProducer):
     """kafkabuf's producer, which opens though no bootstrap server can be resolved yet.
 
-    `errors` takes the errors of connections, `throttles` the throttle times of responses; None: nobody asks for them. A
-    fork calls the face's _disown().
+    Each of the `watchers` watches its client. A fork calls the face's _disown().
     """
 
-    def __init__(
-        self,
-        settings: dict[str, Any],
-        face: Disownable,
-        *,
-        errors: deque[KafkaError] | None,
-        throttles: Throttles | None = None,
-    ) -> None:
+    def __init__(self, settings: dict[str, Any], face: Disownable, watchers: Iterable[Watcher]) -> None:
         self._face = weakref.ref(face)
-        self._errors = errors
-        self._throttles = throttles
+        self._watchers = watchers
         super().__init__(settings)
 
     def _connect(self, clock: Clock) -> NetworkClient:
         client = late_client(self.config, clock, self._metadata, resolver=_resolve)
-        if self._errors is not None:
-            client.connections.on_change = _Errors(client.connections, self._errors).note
-        if self._throttles is not None:
-            self._throttles.watch(client)
+        for watcher in self._watchers:
+            watcher.watch(client)
         return client
 
     def _disown(self) -> None:
@@ -98,17 +92,20 @@ def all_down(connections: Connections) -> int:
     return len(nodes) if all(node.last_error is not None for node in nodes) else 0
 
 
-class _Errors:
-    """Collects the errors of a client's connections in `errors`."""
+class ConnectionErrors:
+    """The errors of one producer's connections that poll() has not reported yet."""
 
-    def __init__(self, connections: Connections, errors: deque[KafkaError]) -> None:
-        self._connections = weakref.ref(connections)
-        self._errors = errors
-        self._outage = False  # all brokers are down, and `errors` says so
+    def __init__(self, error_cb: Callable[[Any], object]) -> None:
+        self._error_cb = error_cb
+        self._errors: deque[KafkaError] = deque(maxlen=MOST_ERRORS)
+        self._outage = False  # all brokers are down, and `_errors` says so
 
-    def note(self, node: NodeConnection, error: KafkaError | None) -> None:
-        """The node takes requests now, or its connection has failed with the error."""
-        connections = self._connections()
+    def watch(self, client: NetworkClient) -> None:
+        client.connections.on_change = partial(self._note, weakref.ref(client.connections))
+
+    def _note(self, client: weakref.ref[Connections], node: NodeConnection, error: KafkaError | None) -> None:
+        """Thread: Sender. The node takes requests now, or its connection has failed with the error."""
+        connections = client()
         if error is None or connections is None:
             self._outage = False
             return
@@ -117,8 +114,14 @@ class _Errors:
         if down and not self._outage:
             self._outage = True
             self._errors.append(AllBrokersDownError(f"{down}/{down} brokers are down"))
-        while len(self._errors) > MOST_ERRORS:
-            self._errors.popleft()
+
+    def serve(self) -> int:
+        """Call the callback for each error, and return how often."""
+        served = 0
+        while self._errors:
+            self._error_cb(call_error(self._errors.popleft()))
+            served += 1
+        return served
 
 
 def _resolve(host: str, port: int) -> list[Address]:

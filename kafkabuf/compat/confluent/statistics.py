@@ -22,10 +22,21 @@ _numbers = itertools.count(1)
 
 
 class Statistics:
-    """Calls `stats_cb` with the statistics of a producer every `interval` seconds. `due` is a time of the clock."""
+    """Calls `stats_cb` with the statistics of a producer every `interval` seconds. `due` is a time of the clock.
 
-    def __init__(self, producer: Opened, stats_cb: Callable[[str], object], interval: float, max_messages: int) -> None:
+    `held` returns how many records without outcome and reports the producer holds, and how many of them are reports.
+    """
+
+    def __init__(
+        self,
+        producer: Opened,
+        stats_cb: Callable[[str], object],
+        interval: float,
+        max_messages: int,
+        held: Callable[[], tuple[int, int]],
+    ) -> None:
         self._producer = producer
+        self._held = held
         self._stats_cb = stats_cb
         self._interval = interval
         self._max_messages = max_messages
@@ -33,13 +44,13 @@ class Statistics:
         self._opened_at = producer._clock.monotonic()
         self.due = self._opened_at + interval
 
-    def serve(self, records: int, reports: int) -> int:
-        """Call the callback if it is due, and return how often. `records`, `reports`: how many the producer holds."""
+    def serve(self) -> int:
+        """Call the callback if it is due, and return how often."""
         now = self._producer._clock.monotonic()
         if now < self.due:
             return 0
         self.due = now + self._interval
-        self._stats_cb(json.dumps(self._values(now, records, reports)))
+        self._stats_cb(json.dumps(self._values(now, *self._held())))
         return 1
 
     def _values(self, now: float, records: int, reports: int) -> dict[str, Any]:

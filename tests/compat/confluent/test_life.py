@@ -49,6 +49,20 @@ def test_a_closed_producer_refuses_calls(new: Callable[..., Producer]) -> None:
     assert Unopened().close()
 
 
+@pytest.mark.parametrize("reported", [False, True])
+def test_a_producer_that_closes_within_produce_refuses_the_record(new: Callable[..., Producer], reported: bool) -> None:
+    class Closing(dict[str, bytes]):
+        def items(self) -> Any:
+            producer.close()
+            return super().items()
+
+    producer, reports = new(), Reports()
+    with pytest.raises(RuntimeError, match="Producer has been closed"):
+        producer.produce(TOPIC, b"v", headers=Closing(a=b"b"), on_delivery=reports if reported else None)
+    assert not reports.calls
+    assert len(producer) == 0
+
+
 def test_a_second_init_is_refused(new: Callable[..., Producer]) -> None:
     producer = new()
     with pytest.raises(RuntimeError, match="already"):

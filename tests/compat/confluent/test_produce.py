@@ -49,7 +49,7 @@ def test_a_call_that_interrupts_a_moving_line_sends_no_record_twice(alone: Calla
         producer.produce(TOPIC, value, on_delivery=reports)
     producer.purge()
     producer.poll(0)
-    lines = confluent_lines.Lines(queue, producer._producer._metadata, PATIENCE, PATIENCE)
+    lines = confluent_lines.Lines(queue, producer._producer, PATIENCE, PATIENCE)
     for _, message in reports.calls:
         lines.add(message, None)
     lines._is_described = lambda topic: True  # type: ignore[method-assign]
