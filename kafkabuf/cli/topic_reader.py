@@ -3,7 +3,7 @@
 kafkabuf has no consumer. The choice was between the Consumer of confluent-kafka and a loop over kafkabuf's own network
 client, and the loop has two advantages: the connection takes the settings of the other commands (librdkafka has no
 keystores of Java, no sasl.jaas.config and no AWS MSK IAM), and the records come through the embedded broker's decoder,
-with the rules of read_committed. The schemas of Fetch and the decoder need the extra `broker`.
+with the rules of read_committed. The decoder needs the extra `broker`.
 
 Each turn sends a Fetch to every leader that has none in flight, and takes the responses that have come. Errors of a
 leader, and of a connection, make the client ask for metadata again. An offset that the log does not have any more, or

@@ -1,7 +1,8 @@
 """Requests and responses as frames: header and body, without the four bytes of length that precede them on the wire.
 
-All messages that are not on the hot path go through this module. Produce and Fetch have modules of their own. Malformed
-bytes raise InvalidRequestError (requests) or CorruptMessageError (responses), never a bare IndexError or struct.error.
+All messages that are not on the hot path go through this module. Produce and the broker's half of Fetch have modules of
+their own. Malformed bytes raise InvalidRequestError (requests) or CorruptMessageError (responses), never a bare
+IndexError or struct.error.
 
 Header versions (KIP-482): a flexible request has header 2, a flexible response header 1, all others 1 and 0.
 ApiVersions responses always have header 0, so that a client can read the response to a version that the broker does not

@@ -2,8 +2,8 @@
 
 A message begins with its API key, name, versions, and its first flexible version (KIP-482). A line below is a field:
 name, type (`[]`: an array; `{}`: the fields below, which are indented), versions (all, if there are none), the versions
-in which the field may be null, its tag, and its default. Produce and Fetch have codecs of their own. kio has the
-schemas of all other messages, for the embedded broker. A client never loads kio.
+in which the field may be null, its tag, and its default. Produce has a codec of its own, and so has the broker's half
+of Fetch. kio has the schemas of all other messages, for the embedded broker. A client never loads kio.
 """
 
 from __future__ import annotations
@@ -11,6 +11,67 @@ from __future__ import annotations
 TABLES = """
 0 produce 3-13 flexible 9
 1 fetch 4-18 flexible 12
+  request
+    cluster_id: string 12+ null tag 0 = null
+    replica_id: int32 4-14 = -1
+    replica_state: {} 15+ tag 1
+      replica_id: int32 = -1
+      replica_epoch: int64 = -1
+    max_wait: timedelta_i32
+    min_bytes: int32
+    max_bytes: int32 = 2147483647
+    isolation_level: int8 = 0
+    session_id: int32 7+ = 0
+    session_epoch: int32 7+ = -1
+    topics: []{}
+      topic: string 4-12
+      topic_id: uuid 13+ null
+      partitions: []{}
+        partition: int32
+        current_leader_epoch: int32 9+ = -1
+        fetch_offset: int64
+        last_fetched_epoch: int32 12+ = -1
+        log_start_offset: int64 5+ = -1
+        partition_max_bytes: int32
+        replica_directory_id: uuid 17+ null tag 0 = null
+        high_watermark: int64 18+ tag 1 = 9223372036854775807
+    forgotten_topics_data: []{} 7+
+      topic: string 7-12
+      topic_id: uuid 13+ null
+      partitions: []int32 = []
+    rack_id: string 11+ = ''
+  response
+    throttle_time: timedelta_i32
+    error_code: error_code 7+
+    session_id: int32 7+ = 0
+    responses: []{}
+      topic: string 4-12
+      topic_id: uuid 13+ null
+      partitions: []{}
+        partition_index: int32
+        error_code: error_code
+        high_watermark: int64
+        last_stable_offset: int64 = -1
+        log_start_offset: int64 5+ = -1
+        diverging_epoch: {} 12+ tag 0
+          epoch: int32 = -1
+          end_offset: int64 = -1
+        current_leader: {} 12+ tag 1
+          leader_id: int32 = -1
+          leader_epoch: int32 = -1
+        snapshot_id: {} 12+ tag 2
+          end_offset: int64 = -1
+          epoch: int32 = -1
+        aborted_transactions: []{} null
+          producer_id: int64
+          first_offset: int64
+        preferred_read_replica: int32 11+ = -1
+        records: records null
+    node_endpoints: []{} 16+ tag 0 = []
+      node_id: int32
+      host: string
+      port: int32
+      rack: string null = null
 2 list_offsets 1-11 flexible 6
   request
     replica_id: int32
