@@ -159,7 +159,7 @@ class Admin:
             return {"topics": [{"name": name, "partition_indexes": numbers} for name, numbers in led.items()]}
 
         answers = self._from_leaders(partitions, messages.DESCRIBE_PRODUCERS, range(1), values)
-        return {partition: list(map(_producer, answer.active_producers)) for partition, answer in answers.items()}
+        return {partition: list(map(producer_in, answer.active_producers)) for partition, answer in answers.items()}
 
     def transaction(self, transactional_id: str) -> TransactionDescription:
         """Admin.describeTransactions: a transactional id's state. Raises TransactionalIdNotFoundError."""
@@ -460,7 +460,7 @@ def _partition_codes(response: Any) -> Iterable[int]:
     return [int(partition.error_code) for topic in response.topics for partition in topic.partitions]
 
 
-def _producer(state: Any) -> ActiveProducer:
+def producer_in(state: Any) -> ActiveProducer:
     return ActiveProducer(
         int(state.producer_id),
         int(state.producer_epoch),
