@@ -114,6 +114,7 @@ def test_leader_of_another_epoch_or_topic_is_not_believed(cluster: EmbeddedClust
     with leaders(cluster.bootstrap_servers) as asked:
         answer = asked.ask([place])[place]
         assert isinstance(answer, Answer)
+        assert answer.topic_id == process.topic_id
         assert asked.ends(place, answer) == (10, 10)
         with pytest.raises(UnknownLeaderEpochError):
             asked._list_offset(place, -1, answer.leader_epoch + 1)
@@ -178,8 +179,7 @@ def test_proof_of_a_dead_cluster_waits_until_it_is_stopped() -> None:
 
 @pytest.fixture
 def three() -> Iterator[EmbeddedCluster]:
-    patient = {"broker_session_timeout_ms": 300, "replica_lag_time_max_ms": 600_000}
-    with EmbeddedCluster(brokers=3, **patient) as running:
+    with EmbeddedCluster(brokers=3, broker_session_timeout_ms=300, replica_lag_time_max_ms=600_000) as running:
         yield running
 
 
