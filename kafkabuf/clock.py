@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import threading  # ManualClock is for tests, whose threads may be greenlets  # noqa: TID251
-from typing import Protocol
 
 from kafkabuf.process import _time
-from kafkabuf.process.threads import TIMEOUT_MAX
-
-
-class Lockable(Protocol):
-    """The part of `threading.Lock` that Clock.wait() needs."""
-
-    def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
+from kafkabuf.process.threads import Lockable as Lockable
+from kafkabuf.process.threads import acquire_in_turns
 
 
 class Clock:
@@ -36,7 +30,7 @@ class Clock:
 class SystemClock(Clock):
     """The machine's clocks, also where a program has patched `time`.
 
-    A signal can interrupt a wait, as it can interrupt `threading.Lock.acquire`.
+    A signal can interrupt a wait, as it can interrupt `threading.Lock.acquire`, and never comes too early to do so.
     """
 
     monotonic = staticmethod(_time.monotonic)  # the Sender calls it several times a turn: this saves a Python frame
@@ -44,9 +38,7 @@ class SystemClock(Clock):
     time_ms = staticmethod(_time.time_ms)
 
     def wait(self, lock: Lockable, timeout: float | None) -> bool:
-        if timeout is None:
-            return lock.acquire()
-        return lock.acquire(timeout=min(max(timeout, 0.0), TIMEOUT_MAX))
+        return acquire_in_turns(lock, timeout)
 
 
 class ManualClock(Clock):

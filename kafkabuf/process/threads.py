@@ -26,14 +26,20 @@ from importlib.machinery import BuiltinImporter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from kafkabuf.process._guard import Guard
+from kafkabuf.process._time import monotonic
 
 T = TypeVar("T")
 
 
-class Waiter(Protocol):
-    """The part of `threading.Lock` that waiting threads need."""
+class Lockable(Protocol):
+    """The part of `threading.Lock` that a thread needs to wait."""
 
     def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
+
+
+class Waiter(Lockable, Protocol):
+    """And the part that another thread needs to wake it."""
+
     def release(self) -> None: ...
 
 
@@ -229,10 +235,31 @@ def _outlast(event: Event) -> None:
 
 def sleep(seconds: float) -> None:
     """Pause this thread. A greenlet pauses alone."""
-    new_waiter().acquire(timeout=min(seconds, TIMEOUT_MAX))
+    acquire_in_turns(new_waiter(), seconds)
 
 
 # ---- waits -----------------------------------------------------------------------------------------------------------
+
+
+TURN = 0.5
+
+
+def acquire_in_turns(lock: Lockable, timeout: float | None) -> bool:
+    """Acquire a lock within `timeout` seconds (None: for ever), so that a handler of a signal runs within TURN seconds.
+
+    A signal may come to the thread between Python's last look for signals and the system call of the wait. It wakes
+    nobody then: a Ctrl-C would end the wait only when the lock is released. So a wait has turns, and Python looks for
+    signals between two of them.
+    """
+    left = TIMEOUT_MAX if timeout is None else min(max(timeout, 0.0), TIMEOUT_MAX)
+    if left <= TURN:
+        return lock.acquire(timeout=left)
+    until = monotonic() + left
+    while not lock.acquire(timeout=min(left, TURN)):
+        left = until - monotonic()
+        if left <= 0:
+            return False
+    return True
 
 
 class Event:
@@ -271,7 +298,7 @@ class Event:
         self._waiters.append(waiter)
         try:
             if not self._is_set:
-                waiter.acquire(timeout=-1 if timeout is None else min(max(timeout, 0), TIMEOUT_MAX))
+                acquire_in_turns(waiter, timeout)
         finally:
             try:
                 self._waiters.remove(waiter)

@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -52,8 +53,10 @@ class Terminal:
 
     def read_until(self, text: bytes) -> None:
         """Up to a text, or to the end of the command."""
+        until = time.monotonic() + 60
         while text not in self.written:
-            if not select.select([self._terminal], [], [], 60)[0]:
+            # The bar moves as long as the command runs.
+            if not select.select([self._terminal], [], [], max(until - time.monotonic(), 0))[0]:
                 self.process.kill()
                 pytest.fail(f"{text!r} did not come behind {self.written[-500:]!r}")
             try:

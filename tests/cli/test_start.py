@@ -38,7 +38,7 @@ def test_help_loads_only_what_it_prints(words: list[str]) -> None:
     code, modules = json.loads(done.stderr)
     assert code == 0
     assert NEEDLESS & {*modules} == set()
-    assert len(modules) <= 160  # on Python 3.11; rich and click are the most
+    assert len(modules) <= 165  # on Python 3.11; rich and click are the most
 
 
 INTERRUPTED = """

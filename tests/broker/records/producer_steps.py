@@ -48,8 +48,6 @@ def descriptions(script: Script) -> None:
     script.describe("its newest time is that of the batch", "described")
     script.send("an older batch", "described", own(601, 4), 3, at=(-500, -400))
     script.describe("the last batch decides", "described")
-    script.send("without a timestamp", "described", own(602, 0), 9, at=(-1 - script.origin,))
-    script.describe("no timestamp", "described")
     script.send("without an id", "described", (-1, -1), -1)
     script.send("of a new epoch", "described", own(601, 5), 0, at=(8,))
     script.describe("new epoch", "described")
