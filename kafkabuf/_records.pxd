@@ -53,9 +53,11 @@ cdef enum:
     BATCH_RECORDS = BATCH_COUNT + 4
     # A bit of the attributes.
     TRANSACTIONAL = 0x10
-    # Magic 1 message: two offsets, and the bytes of a message besides key and value.
+    # Magic 1 message: offsets of fields, and the bytes of a message besides key and value.
+    MESSAGE_SIZE = 8
     MESSAGE_CRC = 12
     MESSAGE_MAGIC = 16
+    MESSAGE_TIMESTAMP = 18
     MESSAGE_OVERHEAD = 34
     # Sizes are int32 on the wire, also the size of a whole request. LARGEST_BATCH leaves room for the request's fields
     # before the batch. In a request of several batches each takes PARTITION_OVERHEAD more, for its topic's name.

@@ -35,16 +35,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memmove
 
 from kafkabuf.process._lock cimport enter_lock, leave_lock
-from kafkabuf._records cimport RecordsBuilder, records_start, wrap_overhead
-from kafkabuf.wire._wire cimport put_i64, put_varint, varint_size
+from kafkabuf._records cimport MESSAGE_SIZE, MESSAGE_TIMESTAMP, RecordsBuilder, records_start, wrap_overhead
+from kafkabuf.wire._wire cimport get_i32, get_i64, put_i64, put_varint, varint_size
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport PENDING, Batch, RecordFuture
 from kafkabuf.batches._stored cimport put_numbers, sequence_after
-
-cdef enum:
-    # The places of fields in a message of magic 1.
-    MESSAGE_SIZE = 8
-    MESSAGE_TIMESTAMP = 18
 
 
 def split(AccumulatorCore accumulator not None, Batch refused not None):
@@ -184,25 +179,17 @@ cdef int64_t read_varint(const uint8_t** p) noexcept nogil:
     return <int64_t>(value >> 1) ^ -<int64_t>(value & 1)
 
 
-cdef int64_t read_big_endian(const uint8_t* p, int size) noexcept nogil:
-    cdef uint64_t value = 0
-    cdef int i
-    for i in range(size):
-        value = (value << 8) | p[i]
-    return <int64_t>value
-
-
 cdef const uint8_t* end_of(int magic, const uint8_t* p) noexcept nogil:
     cdef int64_t size
     if magic < 2:
-        return p + MESSAGE_SIZE + 4 + read_big_endian(p + MESSAGE_SIZE, 4)
+        return p + MESSAGE_SIZE + 4 + get_i32(p + MESSAGE_SIZE)
     size = read_varint(&p)
     return p + size
 
 
 cdef int64_t timestamp_of(const RecordsBuilder* b, const uint8_t* p) noexcept nogil:
     if b.magic < 2:
-        return read_big_endian(p + MESSAGE_TIMESTAMP, 8)
+        return get_i64(p + MESSAGE_TIMESTAMP)
     read_varint(&p)
     p += 1
     return b.base_timestamp + read_varint(&p)

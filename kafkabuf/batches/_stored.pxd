@@ -9,8 +9,8 @@ store, behind all stores that the step needs (memory/_order.h):
     a record                builder.position, behind its bytes. Count and timestamps follow from the records
     a larger run            run, behind the copy of the records
     numbers                 base_sequence, behind id and epoch
-    records rewritten       shadowed: set behind the shadow, a whole copy elsewhere of what the rewritten records say,
-      (compressed, split)   and cleared behind the last byte. While it is set, the shadow counts
+    records compressed      shadowed: set behind the shadow, the compressed records in a scratch, and cleared behind the
+                            last byte of their copy in place. While it is set, the shadow counts
     the end of the batch    live = False, before anybody else gets the memory
 
 The producer's lock guards the tables, and the comment of Batch names the owners of a StoredBatch's fields.

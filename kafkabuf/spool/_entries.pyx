@@ -5,13 +5,15 @@ The file may be damaged, and anybody may have written it: every field is checked
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
 
 from kafkabuf._pool cimport BufferPool
-from kafkabuf._records cimport MESSAGE_OVERHEAD, RecordsBuilder, records_start, wrap
+from kafkabuf._records cimport (
+    MESSAGE_MAGIC, MESSAGE_OVERHEAD, MESSAGE_SIZE, MESSAGE_TIMESTAMP, RecordsBuilder, records_start, wrap,
+)
 from kafkabuf.batches._stored cimport (
     LONGEST_NAME, MOST_PARTITIONS, StoredBatch, StoredTables, extent_of, slab_of, unshadow,
 )
+from kafkabuf.wire._wire cimport get_i32, get_i64
 
 cdef enum:
     LAST_CODEC = 4          # zstd
@@ -47,7 +49,7 @@ def mend(StoredTables tables not None, BufferPool pool not None, Py_ssize_t plac
     b.base = pool.address(slab_of(entry.run), extent_of(entry.run))
     b.capacity = <size_t>pool.size_of(extent_of(entry.run))
     if entry.shadowed:
-        finish_rewriting(entry, pool)
+        finish_compression(entry, pool)
     require(records_start(b) <= b.position <= b.capacity, "its records do not fit their memory")
     require(0 <= b.codec <= LAST_CODEC, "its records have an unknown compression")
     if b.codec == 0:
@@ -87,20 +89,16 @@ cdef int require(bint holds, str otherwise) except -1:
     return 0
 
 
-cdef int finish_rewriting(StoredBatch* entry, BufferPool pool) except -1:
-    """A kill came while the records were rewritten in place: write them again, from the copy that the shadow names."""
+cdef int finish_compression(StoredBatch* entry, BufferPool pool) except -1:
+    """A kill came while compressed records were copied into place: copy them again, from the shadow."""
     cdef RecordsBuilder* b = &entry.builder
     cdef int64_t at = entry.shadow.at, size = entry.shadow.size
     cdef size_t needed = records_start(b) + <size_t>size + MESSAGE_OVERHEAD
     require(0 <= at and 0 <= size and at <= pool.total - size and needed <= b.capacity + MESSAGE_OVERHEAD,
             "the copy of its records lies outside of the arena")
-    if entry.shadow.codec:
-        require(b.magic >= 2 or needed <= b.capacity, "the copy of its records is too large")
-        wrap(b, pool.base + at, <size_t>size, entry.shadow.codec)
-    else:
-        memcpy(b.base + records_start(b), pool.base + at, <size_t>size)
-        b.codec = 0
-        b.position = records_start(b) + <size_t>size
+    require(entry.shadow.codec != 0, "the copy of its records is not compressed")
+    require(b.magic >= 2 or needed <= b.capacity, "the copy of its records is too large")
+    wrap(b, pool.base + at, <size_t>size, entry.shadow.codec)
     unshadow(entry)
     return 0
 
@@ -183,16 +181,8 @@ cdef const uint8_t* read_message(
     cdef int64_t size
     if end - p < MESSAGE_OVERHEAD:
         return NULL
-    size = read_big_endian(p + 8, 4)
-    if size < MESSAGE_OVERHEAD - 12 or size > end - p - 12 or p[16] != 1:
+    size = get_i32(p + MESSAGE_SIZE)
+    if size < MESSAGE_OVERHEAD - 12 or size > end - p - 12 or p[MESSAGE_MAGIC] != 1:
         return NULL
-    timestamp[0] = read_big_endian(p + 18, 8)
+    timestamp[0] = get_i64(p + MESSAGE_TIMESTAMP)
     return p + 12 + size if timestamp[0] >= 0 else NULL
-
-
-cdef int64_t read_big_endian(const uint8_t* p, int size) noexcept nogil:
-    cdef uint64_t value = 0
-    cdef int i
-    for i in range(size):
-        value = (value << 8) | p[i]
-    return <int64_t>value
