@@ -43,10 +43,11 @@ class Received:
     def reply(self, body: bytes, correlation_id: int | None = None) -> None:
         number = self.header.correlation_id if correlation_id is None else correlation_id
         payload = number.to_bytes(4, "big", signed=True) + body
-        self._send(payload)
+        self.send_frame(len(payload).to_bytes(4, "big") + payload)
 
-    def _send(self, payload: bytes) -> None:
-        self.sock.sendall(len(payload).to_bytes(4, "big") + payload)
+    def send_frame(self, frame: bytes) -> None:
+        """Send a response with its length, as it is. Responses that wait behind this request's follow."""
+        self.sock.sendall(frame)
         with _ORDER:
             self.answered = True
             then, self.then = self.then, []
@@ -58,7 +59,7 @@ class Received:
         frame = messages.encode_response(
             key, version, self.header.correlation_id, messages.build_response(key, version, **values)
         )
-        self._send(frame)
+        self.send_frame(len(frame).to_bytes(4, "big") + frame)
 
 
 class FakeBroker:

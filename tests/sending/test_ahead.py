@@ -337,6 +337,7 @@ def test_records_that_never_left_survive_a_lost_connection_without_retries() -> 
             proof = producer.send("t", b"first")
             responder = Responder(broker)
             assert proof.result(PATIENCE).offset == 5
+            producer._metadata.await_update(PATIENCE)  # no further Metadata request takes a place in flight below
             responder.stop()
             futures = [producer.send("t", b"%3d" % number + b"x" * 400) for number in range(11)]
             limit = time.monotonic() + PATIENCE

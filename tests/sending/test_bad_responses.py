@@ -97,7 +97,7 @@ class Responder(threading.Thread):
             lying = self.lied < self.lies
             self.lied += lying
             with contextlib.suppress(OSError):
-                received.sock.sendall(self._frame(produced) if lying else framed(truth(produced)))
+                received.send_frame(self._frame(produced) if lying else framed(truth(produced)))
 
     def _frame(self, produced: Produced) -> bytes:
         return WHOLE_FRAMES.get(self.lie) or framed(LIES[self.lie](produced, truth(produced)))
