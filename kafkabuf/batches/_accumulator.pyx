@@ -11,11 +11,13 @@ from collections import OrderedDict, deque
 from kafkabuf.process._lock cimport enter_lock, leave_lock, resume, suspend
 from kafkabuf._pool cimport SCRATCH, BufferPool
 from kafkabuf._records cimport (
-    LARGEST_BATCH, Record, RecordsBuilder, finish, has_room, measure, size_upper_bound,
+    BATCH_BASE_SEQUENCE, BATCH_PRODUCER_EPOCH, BATCH_PRODUCER_ID, LARGEST_BATCH, Record, RecordsBuilder, finish,
+    has_room, measure, size_upper_bound,
 )
 from kafkabuf.batches._batch cimport PENDING, Batch, give_back_claims
-from kafkabuf.batches._stored cimport StoredBatch, extent_of, sequence_after, slab_of
+from kafkabuf.batches._stored cimport StoredBatch, extent_of, put_numbers, sequence_after, slab_of
 from kafkabuf.process._time cimport kb_time_ms, kb_time_ms_init
+from kafkabuf.wire._wire cimport get_i16, get_i32, get_i64
 
 from kafkabuf.batches.codec import scratch_size
 from kafkabuf.errors import ClosedError, ConfigError, KafkaError, RecordTooLargeError
@@ -445,8 +447,8 @@ cdef class AccumulatorCore:
         """Queue the batch in an entry of the file's table, behind those that the queue has (at opening).
 
         The caller has checked the entry, and mended its builder: count and timestamps are those of the records. A batch
-        with numbers may have been sent under them: it keeps them, and the Sender sends nothing behind it before it has
-        an outcome. False, and no change, if a part of its run belongs to another batch.
+        with numbers may have been sent under them: it keeps them. False, and no change, if a part of its run belongs
+        to another batch.
         """
         cdef StoredBatch* entry = &self.tables.batches[place]
         cdef RecordsBuilder* b = &entry.builder
@@ -466,6 +468,10 @@ cdef class AccumulatorCore:
         batch.close()
         queue.entry = &self.tables.partitions[entry.partition]
         if entry.base_sequence >= 0:
+            if entry.renumbered:
+                put_numbers(entry, get_i64(b.base + BATCH_PRODUCER_ID), get_i16(b.base + BATCH_PRODUCER_EPOCH),
+                            get_i32(b.base + BATCH_BASE_SEQUENCE))
+                entry.renumbered = False
             batch.attempts = 1
             batch.doubtful = True
             queue.in_sequence.append(batch)

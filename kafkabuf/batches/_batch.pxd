@@ -61,7 +61,6 @@ cdef class Batch:
     cdef int readers                        # requests whose bytes a socket may still read, and the claimant
 
     # ---- thread: Sender; the batch's numbers (_sequences.pyx)
-    cdef readonly bint renumbered           # the header, and the request in flight, still have the old numbers
     cdef public bint unseen                 # the broker refused the newest attempt because of the batch's number
     cdef public bint doubtful               # an attempt ended, and it is not certain that the broker did not append it
     cdef readonly bint whole_doubtful       # it was so when the batch was split: a broker may have the records of this

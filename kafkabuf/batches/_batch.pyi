@@ -32,7 +32,8 @@ class Batch:
     def producer_epoch(self) -> int: ...
     @property
     def base_sequence(self) -> int: ...
-    renumbered: bool
+    @property
+    def renumbered(self) -> bool: ...
     unseen: bool
     doubtful: bool
     @property

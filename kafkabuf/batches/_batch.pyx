@@ -144,6 +144,11 @@ cdef class Batch:
         return self.stored.base_sequence
 
     @property
+    def renumbered(self):
+        """Whether the header, and the request in flight, still have the old numbers."""
+        return bool(self.stored.renumbered)
+
+    @property
     def count(self):
         """The number of records in the batch."""
         return self.stored.builder.count

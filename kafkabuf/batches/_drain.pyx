@@ -9,6 +9,7 @@ from kafkabuf._records cimport LARGEST_BATCH, PARTITION_OVERHEAD, finish
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport Batch
 from kafkabuf.batches._sequences cimport SequenceCore
+from kafkabuf.memory._order cimport kb_in_order
 
 # Seconds. While a partition gets no batch its topic may be deleted and made again, long before metadata reports it. The
 # leader then does not know the producer's numbers. So after this time a leader is not proven and first gets one batch
@@ -305,8 +306,10 @@ cdef class DrainCore(AccumulatorCore):
             self.compress(batch)
         if state is not None:
             state.number(queue, batch)
-        if batch.attempts == 0 or batch.renumbered:
-            batch.renumbered = False
+        if batch.attempts == 0 or batch.stored.renumbered:
+            # First: no broker has a batch that is drained again, under whatever numbers. Now its new numbers count.
+            batch.stored.renumbered = False
+            kb_in_order()
             finish(&batch.stored.builder, batch.stored.producer_id, batch.stored.producer_epoch,
                    batch.stored.base_sequence, state is not None and state.transactional)
         return 0

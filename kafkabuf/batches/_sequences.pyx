@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, int64_t
 from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport Batch
 from kafkabuf.batches._stored cimport put_numbers, sequence_after
+from kafkabuf.memory._order cimport kb_in_order
 
 
 cdef class SequenceCore:
@@ -35,7 +36,7 @@ cdef class SequenceCore:
         # batch alone. While the first batch is repeated no new batch goes, because the leader forgets a batch after
         # five later batches. A new batch must not overtake a batch that has not gone under its new numbers yet.
         return (queue.proven and self.is_current(queue) and (<Batch>under_way[0]).attempts == 0
-                and not (<Batch>under_way[len(under_way) - 1]).renumbered)
+                and not (<Batch>under_way[len(under_way) - 1]).stored.renumbered)
 
     cdef bint is_current(self, PartitionQueue queue) noexcept:
         return queue.producer_id == self.producer_id and queue.producer_epoch == self.producer_epoch
@@ -57,7 +58,7 @@ cdef class SequenceCore:
     cdef int unnumber(self, PartitionQueue queue, Batch batch) except -1:
         """A drained batch was not sent: free its numbers, unless an earlier attempt used them."""
         cdef list under_way = queue.in_sequence
-        if batch.attempts == 0 and not batch.renumbered and under_way and under_way[len(under_way) - 1] is batch:
+        if batch.attempts == 0 and not batch.stored.renumbered and under_way and under_way[len(under_way) - 1] is batch:
             under_way.pop()
             queue.next_sequence = batch.stored.base_sequence
             put_numbers(batch.stored, -1, -1, -1)
@@ -74,7 +75,7 @@ cdef class SequenceCore:
             place = under_way.index(batch) if batch in under_way else -1  # -1: it expired meanwhile
         if place >= 0:
             del under_way[place]
-            if batch.renumbered:  # the broker took it under its old numbers, so no batch will use the new numbers
+            if batch.stored.renumbered:  # the broker took it under its old numbers: no batch will use the new numbers
                 return self.close_gap(queue, batch, place)
         if batch.stored.producer_id == queue.producer_id and batch.stored.producer_epoch == queue.producer_epoch:
             last = sequence_after(batch.stored.base_sequence, batch.stored.builder.count - 1)
@@ -114,13 +115,14 @@ cdef class SequenceCore:
         queue.last_acked = beginning - 1
         queue.unresolved = False
         for batch in queue.in_sequence:
+            batch.stored.renumbered = True  # first: until it is drained again, its header has the numbers that count
+            kb_in_order()
             put_numbers(batch.stored, self.producer_id, self.producer_epoch, queue.next_sequence)
-            batch.renumbered = True
             queue.next_sequence = sequence_after(queue.next_sequence, batch.stored.builder.count)
 
     def is_next(self, PartitionQueue queue not None, Batch batch not None):
         """Whether the broker, as far as the producer knows, takes this batch of the partition next."""
-        return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.renumbered
+        return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.stored.renumbered
                 and is_later(batch.stored.base_sequence, queue.last_acked))
 
     def was_overtaken(self, PartitionQueue queue not None, Batch batch not None):
@@ -129,7 +131,7 @@ cdef class SequenceCore:
         A broker that did not know the producer began with the later batches, while this batch was refused or lost. It
         does not take this batch any more.
         """
-        return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.renumbered
+        return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.stored.renumbered
                 and not is_later(batch.stored.base_sequence, queue.last_acked))
 
     def in_doubt(self, PartitionQueue queue not None, Batch batch not None):
@@ -142,7 +144,7 @@ cdef class SequenceCore:
         cdef Batch later
         if batch.attempts:
             for later in queue.in_sequence:
-                if later is not batch and not (later.unseen or later.renumbered or later.claimed):
+                if later is not batch and not (later.unseen or later.stored.renumbered or later.claimed):
                     return later
         return None
 
@@ -165,7 +167,7 @@ cdef class SequenceCore:
             return False
         place = queue.in_sequence.index(batch)
         del queue.in_sequence[place]
-        if batch.renumbered:
+        if batch.stored.renumbered:
             self.close_gap(queue, batch, place)
             return False
         queue.unresolved = True
@@ -180,7 +182,7 @@ cdef class SequenceCore:
         False, and no change, if the batch has no numbers or new numbers. The batches behind it keep their numbers: the
         broker refuses those that are on their way, because numbers are missing before them.
         """
-        if batch.renumbered or batch not in queue.in_sequence:
+        if batch.stored.renumbered or batch not in queue.in_sequence:
             return False
         queue.in_sequence.remove(batch)
         queue.unresolved = True
@@ -203,7 +205,7 @@ cdef class SequenceCore:
                 return
         for batch in under_way[place:]:
             put_numbers(batch.stored, -1, -1, -1)
-            batch.renumbered = batch.unseen = False
+            batch.stored.renumbered = batch.unseen = False
             batch.attempts = 0
             batch.retry_at = 0
         del under_way[place:]

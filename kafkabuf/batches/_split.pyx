@@ -116,7 +116,7 @@ cdef int divide_numbers(PartitionQueue queue, Batch batch, Batch front) except -
     if batch.stored.base_sequence < 0:
         return 0
     put_numbers(front.stored, batch.stored.producer_id, batch.stored.producer_epoch, batch.stored.base_sequence)
-    front.renumbered = batch.renumbered
+    front.stored.renumbered = batch.stored.renumbered
     batch.stored.base_sequence = sequence_after(batch.stored.base_sequence, front.stored.builder.count)
     queue.in_sequence.insert(queue.in_sequence.index(batch), front)
     return 0

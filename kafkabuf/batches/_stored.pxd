@@ -8,7 +8,8 @@ store, behind all stores that the step needs (memory/_order.h):
     a batch                 live, behind everything else
     a record                builder.position, behind its bytes. Count and timestamps follow from the records
     a larger run            run, behind the copy of the records
-    numbers                 base_sequence, behind id and epoch
+    numbers                 base_sequence, behind id and epoch. Of a renumbered batch the header has those that count:
+                            it has not gone under the new ones
     records compressed      shadowed: set behind the shadow, the compressed records in a scratch, and cleared behind the
                             last byte of their copy in place. While it is set, the shadow counts
     the end of the batch    live = False, before anybody else gets the memory
@@ -40,6 +41,7 @@ cdef struct StoredBatch:
     int32_t base_sequence           # number of its first record; -1: it has no numbers
     int64_t producer_id
     int16_t producer_epoch
+    uint8_t renumbered              # the header, and the request in flight, still have the old numbers
     # ---- in a file only
     uint8_t live                    # whether the entry holds a batch
     uint8_t shadowed
