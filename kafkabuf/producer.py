@@ -35,7 +35,7 @@ from kafkabuf.metadata.metadata import Metadata, TopicInfo
 from kafkabuf.metadata.topic_names import TOPIC_RULE, is_legal_topic
 from kafkabuf.metrics.snapshot import Metrics, telemetry_of
 from kafkabuf.network.client import NetworkClient
-from kafkabuf.process.producer_log import log_as
+from kafkabuf.process.producer_log import log_as, producer_log
 from kafkabuf.process.threads import RLock, aside
 from kafkabuf.sending._direct import shortcut_of
 from kafkabuf.sending.check import require_brokers
@@ -52,12 +52,22 @@ if TYPE_CHECKING:
     from kafkabuf.formats.registry import SchemaRegistry
     from kafkabuf.formats.registry.serializing import TopicSchemas
     from kafkabuf.record_metadata import RecordMetadata
+    from kafkabuf.spool.recovered import Recovered
+    from kafkabuf.spool.spool import Spool
     from kafkabuf.transactions.manager import TransactionManager
     from kafkabuf.typing import BytesLike, Options
+
+log = producer_log("kafkabuf.producer")
 
 TRANSACTIONAL_CHILD = (
     "this KafkaProducer was created before a fork, and its transactional.id belongs to the parent process: a producer "
     "with the same id would fence the parent's. Create a producer with another transactional.id in the child process"
+)
+
+
+FILE_OF_THE_PARENT = (
+    "this KafkaProducer was created before a fork, and the file of its kafkabuf.buffer.path belongs to the parent "
+    "process: records of the child lie in memory alone. Create a producer with a file of its own in the child process"
 )
 
 
@@ -82,6 +92,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
     variable has an annotation such as `KafkaProducer[bytes, Order]`.
     """
 
+    _spool: Spool | None = None  # the file of kafkabuf.buffer.path
     _opened = False  # True once the Sender's thread runs; False again in a forked child
 
     @overload
@@ -134,6 +145,18 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
     def _start(self, *, check: bool = False, beside_greenlets: bool = True) -> None:
         """Open the producer: of this process, whatever a fork has copied."""
         clock = self._clock
+        if self.config.buffer_path is not None and beside_greenlets:
+            from kafkabuf.spool.spool import Spool  # late: most producers have no file
+
+            self._spool = Spool(self.config, self._ssl_context)
+        try:
+            self._start_with_file(clock, check=check, beside_greenlets=beside_greenlets)
+        except BaseException:
+            if self._spool is not None:
+                self._spool.close()
+            raise
+
+    def _start_with_file(self, clock: Clock, *, check: bool, beside_greenlets: bool) -> None:
         self._metadata = Metadata(self.config, clock)
         # In a forked child no other greenlet may run: it would open the producer a second time.
         client = aside(lambda: self._connect(clock), "kafkabuf-connect") if beside_greenlets else self._connect(clock)
@@ -157,12 +180,17 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
                 client.close()
             raise
         self._opened = True
+        if self._spool is not None:
+            self._spool.start(self._sender.soon)
 
     def _assemble(self, client: NetworkClient, state: ProducerState | None) -> None:
         """Make all parts of the producer around its client."""
         clock = self._clock
-        self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
+        memory = None if self._spool is None else self._spool.file.arena
+        self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock, memory=memory)
         accumulator = RecordAccumulator(self.config, self.pool, clock, client.wakeup, producer_state=state)
+        if self._spool is not None:
+            self._spool.recover(accumulator)
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
         accumulator.shortcut = shortcut_of(self._sender.core)
         self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)
@@ -170,6 +198,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self._telemetry = telemetry_of(self.config, clock, client, self._metrics) if pushes else None
         client.connections.telemetry = self._telemetry
         self._running = self._runner(accumulator)
+        if self._spool is not None:
+            self._running.at_end = self._spool.close
         self._thread = self._running.thread
         # Last: from here on other threads of a forked child may send.
         self._open(accumulator, self.config, clock, schemas_of(self.config, self._registry, clock))
@@ -215,6 +245,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         """
         super()._disown()
         self._opened = False
+        self._spool = None  # the parent has the file
         self._finalizer.detach()
         self._child_lock = RLock()
 
@@ -224,6 +255,9 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             raise ClosedError(TRANSACTIONAL_CHILD)
         with self._child_lock, log_as(self.config.client_id):
             if not self._opened:
+                if self.config.buffer_path is not None:
+                    log.warning("%s", FILE_OF_THE_PARENT)
+                    self.config = self.config.replaced({"buffer_path": None})
                 self._start(beside_greenlets=False)
 
     def __reduce__(self) -> tuple[type[Self], tuple[ProducerConfig]]:
@@ -494,8 +528,9 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
     def close(self, timeout: float | None = None) -> None:
         """Send all buffered records and stop. After `timeout` seconds the remaining records fail with ClosedError.
 
-        A `timeout` of 0 fails them at once. Afterwards close() closes interceptors, serializers and the partitioner. A
-        second call waits again. In a callback close() returns at once, and the Sender ends after the remaining records.
+        A `timeout` of 0 fails them at once. With `kafkabuf.buffer.path` they stay in the file, and close() without a
+        `timeout` waits for `delivery.timeout.ms`. Afterwards close() closes interceptors, serializers and the
+        partitioner. A second call waits again. In a callback close() returns at once, and the Sender ends after the remaining records.
 
         A call in another thread that waits for the Schema Registry ends with ClosedError.
 
@@ -504,6 +539,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         that the Sender waits for, close() returns at once too.
         """
         _check_timeout(timeout)
+        if timeout is None and self._spool is not None:
+            timeout = self.config.delivery_timeout_ms / 1000
         if not self._opened:
             self._begin_close()  # later calls in a forked child open nothing
             return
@@ -547,6 +584,14 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         if self._telemetry is None:
             raise IllegalStateError("the producer pushes no metrics: set enable.metrics.push to true")
         return self._telemetry.instance_id(0 if self._in_sender_thread() else timeout)
+
+    @property
+    def recovered(self) -> Recovered | None:
+        """What the file of `kafkabuf.buffer.path` held when the producer opened it, and what has come of it up to now.
+
+        None without a file.
+        """
+        return None if self._spool is None else self._spool.recovered
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """The present metrics as {group: {name: value}}, computed now: metrics/snapshot.py has the names."""

@@ -22,8 +22,10 @@ from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.protocol import messages
 from kafkabuf.sending.sender import Sender
+from kafkabuf.spool.evidence import Outcome, Proof, SpooledPartition, Verdict
 from kafkabuf.spool.file import Layout, SpoolFile
 from kafkabuf.spool.recovery import recover
+from kafkabuf.spool.settling import settle
 from kafkabuf.transactions.idempotence import producer_state
 from rigs.fake_client import Answer, FakeClient, Record, Sent, encode_answer, read_records
 
@@ -149,7 +151,8 @@ class Rig:
     """Pool, accumulator, metadata and Sender of one producer under a ManualClock. The test calls the Sender's turns.
 
     `leaders` are the node ids of TOPIC's partitions. `settings` have Kafka's names in Python's spelling. The memory has
-    `slabs` slabs of SLAB bytes, and lies in `file` if one is given: what the file holds is queued first.
+    `slabs` slabs of SLAB bytes, and lies in `file` if one is given: what the file holds is queued first. `proven` has
+    the outcome of each batch of a partition of the file, as the cluster would give it; without it the cluster has none.
     """
 
     def __init__(
@@ -161,6 +164,7 @@ class Rig:
         client: FakeClient | None = None,
         wakeup: Callable[[], object] = lambda: None,
         file: Path | None = None,
+        proven: Callable[[SpooledPartition], Sequence[Verdict]] | None = None,
         **settings: Any,
     ) -> None:
         memory = {"batch_size": SLAB, "buffer_memory": slabs * SLAB}
@@ -183,6 +187,11 @@ class Rig:
         self.sender = Sender(self.config, self.accumulator, self.metadata, network, self.clock)
         self.producer = Appender(self.accumulator, self.config, self.clock)
         self.recovered = None if self.file is None else recover(self.file, self.accumulator)
+        if self.recovered is not None:
+            for held in self.recovered.partitions.values():
+                verdicts = [Verdict(Outcome.ABSENT)] * len(held.batches) if proven is None else proven(held.evidence)
+                keep = self.config.buffer_unproven == "keep"
+                settle(self.accumulator, self.recovered, Proof(held.evidence, verdicts), keep=keep)
         self.topic = self.accumulator.topic_queues(TOPIC, list(leaders))
         # The producer has its id, and each leader is proven, as after a first batch.
         if (state := self.accumulator.producer_state) is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafkabuf.config import table
+from kafkabuf.config.kinds import field_of
 
 FILE = Path(table.__file__).with_name("keywords.py")
 _HEAD = '''\
@@ -28,16 +29,19 @@ class Settings(TypedDict, total=False):
 '''
 # The producers declare these themselves: the types of keys and values depend on them.
 _DECLARED = {"key.serializer", "value.serializer"}
+_MIXED = {"kafkabuf.buffer.sync": 'Literal["process", "flush"] | int'}
 _TYPES = {"boolean": "bool", "float": "float", "int": "int", "object": "Any", "password": "str", "string": "str"}
 
 
 def source() -> str:
     """The text of the file."""
     rows = (row for row in table.rows() if row.name not in _DECLARED and not row.here.startswith("Refused: "))
-    return _HEAD + "".join(f"    {row.name.replace('.', '_')}: {_type(row)} | None\n" for row in rows)
+    return _HEAD + "".join(f"    {field_of(row.name)}: {_type(row)} | None\n" for row in rows)
 
 
 def _type(row: table.Row) -> str:
+    if row.name in _MIXED:
+        return _MIXED[row.name]
     if row.type == "string" and row.valid:
         return f"Literal[{', '.join(map(_literal, row.valid.split(', ')))}]"
     if row.type == "list":

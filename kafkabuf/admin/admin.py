@@ -35,6 +35,8 @@ from kafkabuf.protocol import messages
 from kafkabuf.transactions.groups import Coordinator, OffsetAndMetadata, TopicPartition, by_topic
 
 if TYPE_CHECKING:
+    import ssl
+
     from kafkabuf.config import ProducerConfig
 
 # Version 7 is the first that can ask for stable offsets. From version 8 on a request names several groups.
@@ -90,7 +92,9 @@ class Admin:
     TimeoutError.
     """
 
-    def __init__(self, config: ProducerConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: ProducerConfig, clock: Clock | None = None, *, ssl_context: ssl.SSLContext | None = None
+    ) -> None:
         self.config = config
         self._clock = clock or SystemClock()
         self._timeout = config.max_block_ms / 1000
@@ -99,7 +103,7 @@ class Admin:
         self._last_error: KafkaError | None = None
         self._coordinators: dict[tuple[Coordinator, str], int] = {}  # the nodes that brokers have named
         self._metadata = Metadata(config, self._clock)
-        self._client = NetworkClient(config, self._clock, self._metadata)
+        self._client = NetworkClient(config, self._clock, self._metadata, ssl_context=ssl_context)
         self._request_timeout = config.request_timeout_ms / 1000
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 

@@ -80,7 +80,8 @@ class AccumulatorCore:
     closed_because: str | None
     refusal: Callable[[], KafkaError] | None
     on_failed: Callable[[Batch, bool], object] | None
-    def adopt(self, queue: PartitionQueue, place: int) -> bool: ...
+    def leave_behind(self, batch: Batch) -> None: ...
+    def adopt(self, queue: PartitionQueue, place: int) -> Batch | None: ...
     def fail(
         self,
         batch: Batch,

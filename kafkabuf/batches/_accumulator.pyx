@@ -447,7 +447,8 @@ cdef class AccumulatorCore:
         """Queue the batch in an entry of the file's table, behind those that the queue has (at opening).
 
         The caller has checked the entry, and mended its builder: count and timestamps are those of the records. A batch
-        with numbers may have been sent under them: it keeps them. False, and no change, if a part of its run belongs
+        with numbers may have been sent under them: it keeps them. The queue is muted until `spool.settling` knows
+        which of its batches the broker has. None, and no change, if a part of its run belongs
         to another batch.
         """
         cdef StoredBatch* entry = &self.tables.batches[place]
@@ -455,7 +456,7 @@ cdef class AccumulatorCore:
         cdef Py_ssize_t slab = slab_of(entry.run), extent = extent_of(entry.run)
         cdef Batch batch
         if not self.pool.occupy(slab, extent):
-            return False
+            return None
         batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, extent,
                               self.batch_size, b.magic, self.incomplete)
         b.base = batch.own.builder.base
@@ -467,6 +468,7 @@ cdef class AccumulatorCore:
         batch.tried = b.codec != 0
         batch.close()
         queue.entry = &self.tables.partitions[entry.partition]
+        queue.muted = True
         if entry.base_sequence >= 0:
             if entry.renumbered:
                 put_numbers(entry, get_i64(b.base + BATCH_PRODUCER_ID), get_i16(b.base + BATCH_PRODUCER_EPOCH),
@@ -480,7 +482,13 @@ cdef class AccumulatorCore:
             finish(b, entry.producer_id, entry.producer_epoch, entry.base_sequence, False)
         self.enlist(queue, batch)
         self.opened = max(self.opened, entry.number + 1)
-        return True
+        return batch
+
+    def leave_behind(self, Batch batch not None):
+        """Leave the batch to the next process that opens the file. The caller then fails it here."""
+        enter_lock(&self.pool.guard)
+        (batch if batch.whole is None else batch.whole).leave()
+        leave_lock(&self.pool.guard)
 
     cdef int enlist(self, PartitionQueue queue, Batch batch) except -1:
         """Put a new batch into all lists, or into no list if the memory for an entry is missing."""

@@ -40,6 +40,7 @@ cdef class Batch:
     cdef StoredBatch* stored
     cdef StoredBatch own                    # where `stored` lies if no file has it, and once its slab went back
     cdef StoredTables tables                # the file's; None: `stored` lies in `own`
+    cdef readonly bint left                 # its run and its entry in the file are the next process's
 
     # ---- the memory, a run of the pool. `move` changes these fields and the builder's base, while the batch is open or
     # for its claimant. Nobody else has the address then.
@@ -95,6 +96,9 @@ cdef class Batch:
     cdef bint outlive(self, StoredTables tables, int32_t partition, int64_t created_ms, bint transactional) noexcept
     # `stored` lies in `own` again. The entry is free.
     cdef void come_home(self) noexcept
+    # `stored` lies in `own` again. The entry stays for the next process, and so does the run. The caller holds the
+    # producer's lock, and the producer uses no memory from now on that another thread gives back.
+    cdef void leave(self) noexcept
     # Go on in a larger run, which the batch takes over, and give the present run back. The caller holds the producer's
     # lock. Runs no Python code.
     cdef void move(self, Py_ssize_t slab, Py_ssize_t extent, size_t write_limit) noexcept

@@ -213,6 +213,13 @@ cdef class Batch:
             self.stored = &self.own
             self.tables.give_back(entry)
 
+    cdef void leave(self) noexcept:
+        if self.stored != &self.own and self.outcome == PENDING:
+            self.own = self.stored[0]
+            self.own.live = False
+            self.stored = &self.own
+            self.left = True
+
     cdef void move(self, Py_ssize_t slab, Py_ssize_t extent, size_t write_limit) noexcept:
         cdef RecordsBuilder* b = &self.stored.builder
         cdef Py_ssize_t old_slab = self.slab, old_extent = self.extent
@@ -312,7 +319,7 @@ cdef class Batch:
             behind, self.behind = self.behind, None
             if behind is not None:
                 behind.unclaim()
-        elif self.owns_slab():
+        elif self.owns_slab() and not self.left:
             self.come_home()  # first: the next owner of the slab may overwrite it at once
             if self.pool.release(self.slab, self.extent) != 0:
                 raise AssertionError(f"{self!r} was released twice")

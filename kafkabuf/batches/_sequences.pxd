@@ -50,6 +50,10 @@ cdef class SequenceCore:
     cdef int number(self, PartitionQueue queue, Batch batch) except -1
     cdef int unnumber(self, PartitionQueue queue, Batch batch) except -1
     cdef int completed(self, PartitionQueue queue, Batch batch, int64_t base_offset) except -1
+    # Have the file keep what the next process must know of the partition. Called before a batch goes under new numbers:
+    # a process that was killed has given no number that the file lacks.
+    cdef void remember(self, PartitionQueue queue) noexcept
+    cdef int free_from(self, PartitionQueue queue, Py_ssize_t place) except -1
     cdef int close_gap(self, PartitionQueue queue, Batch batch, Py_ssize_t place) except -1
 
 

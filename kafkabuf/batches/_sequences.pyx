@@ -53,7 +53,20 @@ cdef class SequenceCore:
         queue.in_sequence.append(batch)  # first: it may fail for want of memory, and then the batch has no numbers
         put_numbers(batch.stored, self.producer_id, self.producer_epoch, queue.next_sequence)
         queue.next_sequence = sequence_after(queue.next_sequence, batch.stored.builder.count)
+        if queue.entry != NULL:
+            self.remember(queue)
         return 0
+
+    cdef void remember(self, PartitionQueue queue) noexcept:
+        if queue.entry.producer_id != queue.producer_id or queue.entry.producer_epoch != queue.producer_epoch:
+            queue.entry.producer_id = -1  # until all fields are those of the new id and epoch
+            kb_in_order()
+        queue.entry.last_acked_offset = queue.last_acked_offset
+        queue.entry.last_acked = queue.last_acked
+        queue.entry.next_sequence = queue.next_sequence
+        queue.entry.producer_epoch = queue.producer_epoch
+        kb_in_order()
+        queue.entry.producer_id = queue.producer_id
 
     cdef int unnumber(self, PartitionQueue queue, Batch batch) except -1:
         """A drained batch was not sent: free its numbers, unless an earlier attempt used them."""
@@ -84,10 +97,7 @@ cdef class SequenceCore:
             else:  # the later batches may be in another log, and the leader may refuse the next number
                 queue.proven = False
         if queue.entry != NULL:
-            queue.entry.last_acked_offset = queue.last_acked_offset
-            queue.entry.producer_id = queue.producer_id
-            queue.entry.producer_epoch = queue.producer_epoch
-            queue.entry.last_acked = queue.last_acked
+            self.remember(queue)
         return 0
 
     # ---- rare --------------------------------------------------------------------------------------------------------
@@ -203,13 +213,35 @@ cdef class SequenceCore:
         for batch in under_way[place:]:
             if batch.doubtful:
                 return
-        for batch in under_way[place:]:
+        self.free_from(queue, place)
+        queue.next_sequence = free
+
+    cdef int free_from(self, PartitionQueue queue, Py_ssize_t place) except -1:
+        """From this place on the batches go as if they had never gone."""
+        cdef Batch batch
+        for batch in queue.in_sequence[place:]:
             put_numbers(batch.stored, -1, -1, -1)
-            batch.stored.renumbered = batch.unseen = False
+            batch.stored.renumbered = batch.unseen = batch.doubtful = False
             batch.attempts = 0
             batch.retry_at = 0
-        del under_way[place:]
-        queue.next_sequence = free
+        del queue.in_sequence[place:]
+        return 0
+
+    # ---- batches of a killed process ---------------------------------------------------------------------------------
+
+    def is_there(self, PartitionQueue queue not None, Batch batch not None, int64_t base_offset):
+        """The broker was found to have the batch. `base_offset` -1: nobody named the offset."""
+        self.completed(queue, batch, base_offset)
+
+    def drop_numbers(self, PartitionQueue queue not None, Batch batch not None):
+        """The batch stays in the file and does not go from here: those behind it keep their numbers."""
+        if batch in queue.in_sequence:
+            queue.in_sequence.remove(batch)
+
+    def forget_numbers(self, PartitionQueue queue not None, Batch batch not None):
+        """The broker has neither the batch nor those behind it, and would refuse their numbers: they get new ones."""
+        if batch in queue.in_sequence:
+            self.free_from(queue, queue.in_sequence.index(batch))
 
     cdef int close_gap(self, PartitionQueue queue, Batch batch, Py_ssize_t place) except -1:
         """Free the numbers of a batch that never went under them: the later batches move up.

@@ -51,11 +51,13 @@ cdef struct StoredBatch:
     Shadow shadow
 
 
-# What a partition's queue remembers of its log: what the broker has acknowledged last. Thread: Sender.
+# What a partition's queue remembers of its log: the numbers that it gave last, and what the broker has acknowledged
+# last. Thread: Sender.
 cdef struct StoredPartition:
     int64_t last_acked_offset       # -1: no offset yet
-    int64_t producer_id             # the id under which `last_acked` counts; -1: no batch has been acknowledged
+    int64_t producer_id             # the id under which `last_acked` and `next_sequence` count; -1: no number was given
     int32_t last_acked              # number of the last record that the broker is known to have
+    int32_t next_sequence
     int16_t producer_epoch
     uint8_t used                    # whether the entry belongs to a partition
     int32_t topic                   # its StoredTopic's place in the table

@@ -87,6 +87,12 @@ cdef class StoredTables:
                 noted.append((name, self.topics[place].partitions, self.topic_id_of(place)))
         return noted
 
+    def remembered(self, Py_ssize_t place):
+        """(producer id, epoch, last acknowledged sequence, its offset, next sequence) of a partition's entry."""
+        cdef StoredPartition* entry = &self.partitions[place]
+        return (entry.producer_id, entry.producer_epoch, entry.last_acked, entry.last_acked_offset,
+                entry.next_sequence)
+
     def topic_id_of(self, Py_ssize_t place):
         identity = bytes((<const char*>self.topics[place].topic_id)[:16])
         return UUID(bytes=identity) if any(identity) else None
@@ -124,6 +130,7 @@ cdef class StoredTables:
                 entry.partition = partition
                 entry.last_acked_offset = entry.producer_id = -1
                 entry.last_acked = entry.producer_epoch = -1
+                entry.next_sequence = 0
                 kb_in_order()
                 entry.used = True
                 self.partition_places[topic_place, partition] = place

@@ -41,7 +41,7 @@ class RecordAccumulator(DrainCore):
             wakeup=wakeup,
             availability_timeout=config.partitioner_availability_timeout_ms / 1000,
             linger=config.linger_ms / 1000,
-            delivery_timeout=config.delivery_timeout_ms / 1000,
+            delivery_timeout=_until_expiry(config),
             max_request_size=config.max_request_size,
             producer_state=producer_state,
         )
@@ -134,9 +134,11 @@ class RecordAccumulator(DrainCore):
         )
 
     def abort(self, error: KafkaError | None = None) -> list[Batch]:
-        """Fail all batches that have no outcome yet, and return those that failed."""
+        """Fail all batches that have no outcome yet, and return those that failed. What lies in a file stays there."""
         failed = []
         for batch in self.incomplete_batches():
+            if self.tables is not None:
+                self.leave_behind(batch)
             failed += self.give_up(batch, error or _closed(batch))
         return failed
 
@@ -150,7 +152,18 @@ class RecordAccumulator(DrainCore):
         return [part for part in batch.parts or [batch] if self.fail(part, error)]
 
 
+def _until_expiry(config: ProducerConfig) -> float:
+    """Seconds from a batch's first record on."""
+    never = config.buffer_path is not None and config.buffer_expire == "never"
+    return float("inf") if never else config.delivery_timeout_ms / 1000
+
+
 def _closed(batch: Batch) -> ClosedError:
+    if batch.left:
+        return ClosedError(
+            "the producer was closed before the record was acknowledged: the record stays in the file of "
+            "kafkabuf.buffer.path, and the next producer that opens it delivers the record"
+        )
     why = batch.why_pending()
     return ClosedError(
         "the producer was closed before the record was acknowledged" + (why or ": give close() more time, or no limit")

@@ -171,11 +171,12 @@ def _given(properties: tuple[str, ...]) -> dict[str, str]:
 def _needed(settings: Mapping[str, str], wanted: tuple[str, ...]) -> dict[str, str]:
     """Without settings that the commands have no use for: producers, consumers and tools may share the file."""
     from kafkabuf.config import ProducerConfig
+    from kafkabuf.config.kinds import field_of
 
     needed = {
         name: value
         for name, value in settings.items()
-        if name.startswith((*_NEEDED, *wanted)) and name.replace(".", "_") in ProducerConfig.model_fields
+        if name.startswith((*_NEEDED, *wanted)) and field_of(name) in ProducerConfig.model_fields
     }
     ignored = sorted(settings.keys() - needed.keys())
     if ignored:

@@ -45,6 +45,7 @@ def check(settings: ProducerSettings) -> None:
     _check_transactions(settings)
     _check_delivery(settings)
     _check_idle(settings)
+    _check_file(settings)
     _check_keys(settings)
     if settings.security_protocol.startswith("SASL_"):
         _check_sasl(settings)
@@ -75,6 +76,17 @@ def _check_idle(settings: ProducerSettings) -> None:
         raise ConfigError(
             "connections.max.idle.ms is 0, which would close every connection at once: raise it, or set it to -1 to "
             "keep idle connections for ever"
+        )
+
+
+def _check_file(settings: ProducerSettings) -> None:
+    useless = sorted(dotted(name) for name in settings.model_fields_set if dotted(name).startswith("kafkabuf."))
+    if settings.buffer_path is None and useless:
+        raise ConfigError(f"{', '.join(useless)} is about the file of kafkabuf.buffer.path, which is missing: name it")
+    if settings.buffer_path is not None and settings.acks == 0:
+        raise ConfigError(
+            "kafkabuf.buffer.path needs acks of 1 or all, found 0: without a response nobody knows whether a record of "
+            "the file was delivered"
         )
 
 

@@ -17,6 +17,11 @@ class Settings(TypedDict, total=False):
     interceptor_classes: str | Sequence[Any] | None
     on_acknowledged: Any | None
     buffer_memory: int | None
+    buffer_path: str | None
+    buffer_sync: Literal["process", "flush"] | int | None
+    buffer_expire: Literal["never", "since_send", "since_recovery"] | None
+    buffer_full: Literal["block", "refuse", "drop_oldest"] | None
+    buffer_unproven: Literal["deliver", "keep"] | None
     batch_size: int | None
     linger_ms: int | None
     max_block_ms: int | None

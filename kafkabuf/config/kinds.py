@@ -34,9 +34,21 @@ class Setting(NamedTuple):
     """Whether an error may show a wrong value. A secret, or a URL with a password in it, appears nowhere."""
 
 
+# Settings that Kafka has not, under names that Kafka will never have.
+_PREFIX = "kafkabuf."
+_PREFIXED = frozenset({"buffer_path", "buffer_sync", "buffer_expire", "buffer_full", "buffer_unproven"})
+
+
 def dotted(field: str) -> str:
     """Kafka's spelling of a field's name."""
-    return field.replace("_", ".")
+    return (_PREFIX if field in _PREFIXED else "") + field.replace("_", ".")
+
+
+def field_of(name: str) -> str:
+    """The field of a name in either spelling: the inverse of `dotted`."""
+    field = name.replace(".", "_")
+    short = field.removeprefix("kafkabuf_")
+    return short if short in _PREFIXED else field
 
 
 def special(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 from kafkabuf.config import checks, peer_names, refused, schema_registry
-from kafkabuf.config.kinds import Setting, dotted
+from kafkabuf.config.kinds import Setting, dotted, field_of
 from kafkabuf.config.settings import ProducerSettings
 from kafkabuf.errors import ConfigError
 from kafkabuf.shown import also_unfinished, shown
@@ -108,7 +108,7 @@ def _by_field(*mappings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the mappings by field name, without those that only Java's producer has a use for."""
     fields, values = ProducerConfig.model_fields, dict[str, Any]()
     for name, value in (item for mapping in mappings for item in mapping.items()):
-        field = str(name).replace(".", "_")
+        field = field_of(str(name))
         if field in values and value is not None:
             raise ConfigError(f"{dotted(field)} is given twice: leave one of the two out")
         if field not in fields and dotted(field) not in refused.JAVA_ONLY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from kafkabuf.config import values
-from kafkabuf.config.kinds import INT32_MAX, INT64_MAX, choice, flag, integer, long, special, text
+from kafkabuf.config.kinds import INT32_MAX, INT64_MAX, choice, flag, integer, long, path, special, text
 from kafkabuf.config.security import SecuritySettings
 
 _SERIALIZER = values.by_name(values.SERIALIZERS, "serialize")
@@ -37,6 +37,43 @@ class ProducerSettings(SecuritySettings):
         32 * 1024 * 1024,
         "Bytes for all records without an outcome; the producer allocates them when it opens.",
         high=INT64_MAX,
+    )
+    buffer_path: str | None = path(
+        "A file that holds all records without an outcome: the next producer that opens it delivers what a killed "
+        "process left (not in Java): see [durability.md](durability.md)."
+    )
+    buffer_sync: str | int = special(
+        values.sync,
+        "process",
+        "What the file survives: process, the end of the process; flush, the loss of power once flush() has returned; "
+        "a number of milliseconds, the loss of power after that time.",
+        "string",
+        "process, flush, milliseconds",
+    )
+    buffer_expire: str = choice(
+        "never",
+        "With a file, whether delivery.timeout.ms fails records: never; counted since_send, in whatever process; or "
+        "since_recovery, in this process.",
+        "never",
+        "since_send",
+        "since_recovery",
+        fold=str.lower,
+    )
+    buffer_full: str = choice(
+        "block",
+        "What send() does when the file is full: block for max.block.ms, refuse the record at once, or drop_oldest.",
+        "block",
+        "refuse",
+        "drop_oldest",
+        fold=str.lower,
+    )
+    buffer_unproven: str = choice(
+        "deliver",
+        "What becomes of recovered records that the cluster may have already, where it cannot be known: deliver them, "
+        "perhaps a second time, or keep them in the file.",
+        "deliver",
+        "keep",
+        fold=str.lower,
     )
     batch_size: int = integer(16384, "Bytes of a batch; the producer fills one batch of a partition at a time.")
     linger_ms: int = long(5, "How long a batch waits for more records.")

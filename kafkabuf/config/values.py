@@ -186,6 +186,17 @@ def magic(value: object) -> str | int:
     raise ValueError("expected auto, 1 or 2")
 
 
+def sync(value: object) -> str | int:
+    """A word, or milliseconds."""
+    word = value.strip().lower() if isinstance(value, str) else value
+    if word in ("process", "flush"):
+        return str(word)
+    number = int(word) if isinstance(word, str) and word.isascii() and word.isdigit() else word
+    if type(number) is int and 1 <= number <= 86_400_000:
+        return number
+    raise ValueError("expected process, flush, or 1 to 86400000 milliseconds")
+
+
 def name_check(value: object) -> str:
     """None means the empty string, as in Java: the client does not check the broker's name."""
     algorithm = "" if value is None else value

@@ -85,7 +85,7 @@ cdef class DirectSend(Shortcut):
         cdef DrainCore accumulator = self.accumulator
         cdef PartitionQueue queue
         cdef NodeCore node
-        if (sender.closing or sender.recovery.purges or sender.unsent is not None
+        if (sender.closing or sender.recovery.errands or sender.unsent is not None
                 or sender.upkeep.transactions is not None or len(accumulator.active) != 1
                 or accumulator.pool.disowned or not accumulator.pool.plenty()
                 or now >= sender.fresh_until or batch.topic not in sender.fresh_topics):

@@ -26,12 +26,12 @@ from kafkabuf.sending._produce cimport PartitionResponse, ProduceResponse
 
 cdef class RecoveryPolicy:
     """What becomes of a batch that failed: recovery.py. Thread: Sender, if nothing else is said."""
-    cdef readonly object purges         # deque of what the user has purged and the Sender has yet to fail: (batches,
-    #                                     whether also those in flight). Any thread appends, and then wakes the Sender
+    cdef readonly object errands        # deque of callables, for the Sender's next turn. Any thread appends, and then
+    #                                     wakes the Sender
     cdef public double tell_at          # when to warn of failures that the user has not seen; infinite: no failure
 
     cpdef object expire(self, double now)   # fail the batches whose delivery.timeout.ms is over
-    cpdef object purge(self)                # fail the batches in `purges`
+    cpdef object run_errands(self)          # call those in `errands`
     cpdef object tell(self)                 # warn of the failures that the user has not seen
     # The request failed, or `response` reports an error of the batch: put it back into its queue, or fail it.
     cpdef object retry_or_fail(self, Batch batch, object error, PartitionResponse response=*)

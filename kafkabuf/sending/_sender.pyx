@@ -64,13 +64,13 @@ cdef class RecoveryPolicy:
     """What becomes of a batch that failed. Recovery in recovery.py defines the methods."""
 
     def __cinit__(self):
-        self.purges = deque()
+        self.errands = deque()
         self.tell_at = INFINITY
 
     cpdef object expire(self, double now):
         raise NotImplementedError
 
-    cpdef object purge(self):
+    cpdef object run_errands(self):
         raise NotImplementedError
 
     cpdef object tell(self):
@@ -160,8 +160,6 @@ cdef class SenderCore:
         try:
             if self._accumulator.pool.disowned or (self.closing and self.upkeep.is_finished()):
                 return False
-            if self.recovery.purges:
-                self.recovery.purge()
             self.turn(INFINITY)
         except Exception as error:
             failure = error
@@ -202,6 +200,8 @@ cdef class SenderCore:
             self._accumulator.count_failed()
         if self.failed is not None or self.handled < len(self.completions):
             self.handle_completions()
+        if self.recovery.errands:
+            self.recovery.run_errands()
         if until_expiry <= 0:
             self.recovery.expire(now)
             until_expiry = self._accumulator.until_expiry(now)

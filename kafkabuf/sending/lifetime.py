@@ -56,6 +56,8 @@ class Running:
         # How many records a face holds before the queues, for topics that no broker has described yet. It must not keep
         # the face from being collected.
         self.waiting: Callable[[], int] = lambda: 0
+        # Called once the Sender has ended and uses the producer's memory no more.
+        self.at_end: Callable[[], object] = lambda: None
         self.warned = False  # the interpreter ends, and a warning counts the records that wait there
         # Not Thread.join: before Python 3.13 an interrupted join takes a running thread for ended.
         self._ended = Event()
@@ -85,6 +87,7 @@ class Running:
         finally:
             try:
                 self.accumulator.pool.forget_hooks()
+                self.at_end()
             finally:  # close() waits for this event: an error must not leave it out
                 _running.discard(self)
                 self._ident = None
@@ -125,6 +128,11 @@ class Running:
         self.finish(force=True)
         if not self.wait(CLOSE_TIMEOUT):
             log.warning("%s is still busy %g s after a forced close: in a callback?", self.thread.name, CLOSE_TIMEOUT)
+
+    @property
+    def has_file(self) -> bool:
+        """Whether the records outlive this process."""
+        return self.accumulator.tables is not None
 
     def unsent(self) -> int:
         """The number of records without an outcome."""
@@ -173,7 +181,7 @@ def _end_all() -> None:
         running.accumulator.closed_because = running.accumulator.closed_because or ENDED_BY_EXIT
         running.finish()
     unfinished = _still_running(unfinished, deadline)
-    lost = sum(running.unsent() for running in unfinished) + sum(outside.values())
+    lost = sum(running.unsent() for running in unfinished if not running.has_file) + sum(outside.values())
     for running in unfinished:
         running.finish(force=True, warned=True)
     _still_running(unfinished, monotonic() + FORCED_TIMEOUT)

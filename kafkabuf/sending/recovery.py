@@ -132,14 +132,22 @@ class Recovery(RecoveryPolicy):
         if expired:
             log.info("%d batch(es) expired; the first: %s", len(expired), expired[0].error)
 
-    def purge(self) -> None:
+    def run_errands(self) -> None:
+        """Do what other threads have asked for."""
+        while self.errands:
+            try:
+                self.errands[0]()
+            except MemoryError:
+                raise  # the next turn does it again
+            except Exception:
+                log.exception("a step that another thread has asked for failed; the Sender goes on with the next")
+            self.errands.popleft()
+
+    def purge(self, batches: list[Batch], in_flight: bool) -> None:
         """Fail what the user has purged."""
-        while self.purges:
-            batches, in_flight = self.purges[0]
-            for batch in batches:
-                if in_flight or (batch.base_sequence < 0 and self._accumulator.holds(batch)):
-                    self._accumulator.give_up(batch, PurgedError("the record was purged"))
-            self.purges.popleft()  # last: without memory the next turn goes on
+        for batch in batches:
+            if in_flight or (batch.base_sequence < 0 and self._accumulator.holds(batch)):
+                self._accumulator.give_up(batch, PurgedError("the record was purged"))
 
     def fail_everything(self, error: KafkaError) -> None:
         """The producer cannot send: no id, no right, or a transaction that has failed for good."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkabuf.batches.accumulator import RecordAccumulator
@@ -87,9 +88,12 @@ class Sender:
         """
         accumulator = self._accumulator
         accumulator.close_open_batches()
-        self.recovery.purges.append(
-            (accumulator.incomplete_batches() if in_flight else accumulator.waiting_batches(), in_flight)
-        )
+        batches = accumulator.incomplete_batches() if in_flight else accumulator.waiting_batches()
+        self.soon(partial(self.recovery.purge, batches, in_flight))
+
+    def soon(self, errand: Callable[[], object]) -> None:
+        """Any thread: have the next turn call `errand`, and each turn behind it again until it does not raise."""
+        self.recovery.errands.append(errand)
         self._client.wakeup()
 
     def close(self, *, force: bool = False, warned: bool = False) -> None:
@@ -170,7 +174,13 @@ class Sender:
             self.transactions.close(ClosedError(self._accumulator.closed_because or "the producer was closed"))
 
     def _fail_rest(self) -> None:
-        self._accumulator.abort(None if self._broken is None else ClosedError(self._broken))
+        failed = self._accumulator.abort(None if self._broken is None else ClosedError(self._broken))
+        left = sum(batch.count for batch in failed if (batch.whole or batch).left)
+        if left:
+            log.warning(
+                "%d records were not delivered and stay in the file of kafkabuf.buffer.path: the next producer that "
+                "opens it delivers them, or `kafkabuf spool drain`", left,
+            )  # fmt: skip
 
     def _end_requests(self) -> None:
         self.core.end_requests(self._client.close())

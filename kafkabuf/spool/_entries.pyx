@@ -73,6 +73,22 @@ def size_of(StoredTables tables not None, Py_ssize_t place):
     return tables.batches[place].builder.position
 
 
+def magic_of(StoredTables tables not None, Py_ssize_t place):
+    """The format of an entry's records; 0: no format that exists."""
+    cdef int magic = tables.batches[place].builder.magic
+    return magic if magic == 1 or magic == 2 else 0
+
+
+def largest_timestamp_of(StoredTables tables not None, Py_ssize_t place):
+    """Milliseconds. `mend` comes first."""
+    return tables.batches[place].builder.max_timestamp
+
+
+def partition_place_of(StoredTables tables not None, Py_ssize_t place):
+    """The place of the partition's entry. `mend` comes first."""
+    return tables.batches[place].partition
+
+
 def partition_of(StoredTables tables not None, Py_ssize_t place):
     """(topic, partition) of an entry. `mend` comes first."""
     cdef int32_t partition = tables.batches[place].partition

@@ -33,6 +33,8 @@ from kafkabuf.spool.proof import passes
 from kafkabuf.transactions.groups import TopicPartition, by_topic
 
 if TYPE_CHECKING:
+    import ssl
+
     from kafkabuf.config import ProducerConfig
 
 _LATEST = -1
@@ -49,8 +51,10 @@ _PARTITIONS_OF_A_REQUEST = 100
 class Leaders(Admin):
     """The leaders of a cluster, as `proof.Cluster`. One thread calls it; `stop` may be called by any thread."""
 
-    def __init__(self, config: ProducerConfig, clock: Clock | None = None) -> None:
-        super().__init__(config, clock)
+    def __init__(
+        self, config: ProducerConfig, clock: Clock | None = None, *, ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        super().__init__(config, clock, ssl_context=ssl_context)
         # A topic that was deleted is made again by the user, or by the Sender.
         self._metadata.creates_topics = False
         self._stopped = False

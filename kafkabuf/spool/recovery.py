@@ -7,53 +7,63 @@ coordinator aborts the transaction. A damaged batch stays where it is, and nobod
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
-
 from kafkabuf.batches.accumulator import RecordAccumulator
+from kafkabuf.errors import ConfigError
 from kafkabuf.process.producer_log import producer_log
 from kafkabuf.spool._entries import (
     DamagedError,
     drop,
     is_transactional,
+    largest_timestamp_of,
     live_entries,
+    magic_of,
     mend,
     partition_of,
+    partition_place_of,
     size_of,
 )
+from kafkabuf.spool.evidence import NONE, SpooledBatch, SpooledPartition
 from kafkabuf.spool.file import SpoolFile
+from kafkabuf.spool.recovered import Recovered, RecoveredPartition
 
 log = producer_log("kafkabuf.producer")
 
 
-@dataclass
-class Recovered:
-    """What an opened file held. Counts of records are by (topic, partition)."""
-
-    records: Counter[tuple[str, int]] = field(default_factory=Counter)
-    bytes: int = 0
-    uncommitted: Counter[tuple[str, int]] = field(default_factory=Counter)  # of a transaction: dropped
-    damaged: list[str] = field(default_factory=list)  # why a batch was left where it lies, one line each
-
-
 def recover(file: SpoolFile, accumulator: RecordAccumulator) -> Recovered:
-    """Queue the batches of a file. The accumulator is new, over a pool in the file's arena."""
-    recovered = Recovered()
+    """Queue the batches of a file. The accumulator is new, over a pool in the file's arena.
+
+    Raises ConfigError, without a change, for a file whose records this producer cannot send.
+    """
+    recovered = Recovered(str(file.path))
     accumulator.tables = file.tables
+    places = live_entries(file.tables)
+    _require_sendable(file, accumulator, places)
     for name, partitions, topic_id in file.tables.noted_topics():
         accumulator.made_topic(name, [-1] * partitions, topic_id=topic_id)
-    for place in live_entries(file.tables):
+    for place in places:
         try:
             _recover(file, accumulator, place, recovered)
         except DamagedError as error:
             recovered.damaged.append(f"batch {place} of {file.path}: {error}")
-    if recovered.records or recovered.uncommitted or recovered.damaged:
-        log.info(
-            "%s held %d records of %d partitions, %d of an uncommitted transaction (dropped), and %d damaged batches",
-            file.path, recovered.records.total(), len(recovered.records), recovered.uncommitted.total(),
-            len(recovered.damaged),
-        )  # fmt: skip
+    for partition in recovered.partitions.values():
+        partition.evidence = _evidence(file, partition)
+    if recovered:
+        log.info("%s held %s", file.path, recovered.held())
     return recovered
+
+
+def _require_sendable(file: SpoolFile, accumulator: RecordAccumulator, places: list[int]) -> None:
+    for place in places:
+        if magic_of(file.tables, place) not in (accumulator.magic, 0):
+            raise ConfigError(
+                f"{file.path} holds records of record.magic={magic_of(file.tables, place)}, and this producer has "
+                f"{accumulator.magic}: deliver them first, with a producer of that setting"
+            )
+        if accumulator.transactional and not is_transactional(file.tables, place):
+            raise ConfigError(
+                f"{file.path} holds records that belong to no transaction, and this producer has a transactional.id: "
+                "deliver them first, with a producer without transactional.id"
+            )
 
 
 def _recover(file: SpoolFile, accumulator: RecordAccumulator, place: int, recovered: Recovered) -> None:
@@ -68,7 +78,39 @@ def _recover(file: SpoolFile, accumulator: RecordAccumulator, place: int, recove
         queues = accumulator.made_topic(topic, [-1] * (partition + 1))
         queues.grow(partition + 1)
         size = size_of(file.tables, place)
-        if not accumulator.adopt(queues.queues[partition], place):
+        batch = accumulator.adopt(queues.queues[partition], place)
+        if batch is None:
             raise DamagedError("its memory belongs to another batch, too")
-        recovered.records[topic, partition] += count
-        recovered.bytes += size
+        held = recovered.partitions.setdefault((topic, partition), RecoveredPartition(queues.queues[partition]))
+        held.add(batch, place, size)
+
+
+def _evidence(file: SpoolFile, held: RecoveredPartition) -> SpooledPartition:
+    """What the proof has to know of a partition."""
+    tables = file.tables
+    place = partition_place_of(tables, held.places[0])
+    producer_id, epoch, last_acked, last_acked_offset, next_sequence = tables.remembered(place)
+    batches = [
+        SpooledBatch(
+            place, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.count,
+            largest_timestamp_of(tables, place),
+        )
+        for batch, place in zip(held.batches, held.places, strict=True)
+    ]  # fmt: skip
+    numbered = [batch for batch in batches if batch.numbered]
+    if numbered and (numbered[-1].producer_id, numbered[-1].epoch) != (producer_id, epoch):
+        # The batch got its numbers before the partition's entry had them.
+        producer_id, epoch, last_acked = numbered[-1].producer_id, numbered[-1].epoch, NONE
+        next_sequence = held.queue.next_sequence
+    return SpooledPartition(
+        topic=held.queue.topic,
+        topic_id=tables.topic_id_of(tables.topic_place(held.queue.topic)),
+        partition=held.queue.partition,
+        producer_id=producer_id,
+        epoch=epoch,
+        last_acked=last_acked,
+        last_acked_offset=last_acked_offset,
+        next_sequence=next_sequence,
+        batches=batches,
+        idempotent=bool(numbered) or (producer_id >= 0 and held.batches[0].magic >= 2),
+    )

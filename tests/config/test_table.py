@@ -32,6 +32,11 @@ OTHER_DEFAULTS = {
 # Settings that Kafka does not have.
 OUR_OWN = {
     "compression.thread.enable",
+    "kafkabuf.buffer.expire",
+    "kafkabuf.buffer.full",
+    "kafkabuf.buffer.path",
+    "kafkabuf.buffer.sync",
+    "kafkabuf.buffer.unproven",
     "on.acknowledged",
     "record.magic",
     "sasl.kerberos.keytab",

@@ -126,7 +126,7 @@ def test_turn_that_fails_without_memory_for_words_is_not_the_last(monkeypatch: p
     def fail(*arguments: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(rig.sender.recovery, "purge", fail)
+    monkeypatch.setattr(rig.sender.recovery, "run_errands", fail)
     monkeypatch.setattr(rig.clock, "wait", fail)
     rig.sender.purge(in_flight=True)
     assert rig.sender.step() is True

@@ -37,6 +37,11 @@ _OF_BOTH = (
 ).split()
 # By librdkafka's names: kafkabuf's. Values have the same meaning.
 _SAME = {name: name.replace(".", "_") for name in _OF_BOTH} | {
+    "kafkabuf.buffer.path": "buffer_path",
+    "kafkabuf.buffer.sync": "buffer_sync",
+    "kafkabuf.buffer.expire": "buffer_expire",
+    "kafkabuf.buffer.full": "buffer_full",
+    "kafkabuf.buffer.unproven": "buffer_unproven",
     "request.required.acks": "acks",
     "message.send.max.retries": "retries",
     "max.in.flight": "max_in_flight_requests_per_connection",
