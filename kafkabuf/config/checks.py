@@ -21,6 +21,7 @@ _FIRST_AND_LONGEST = (
     ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
     ("sasl_login_retry_backoff_ms", "sasl_login_retry_backoff_max_ms"),
 )
+_OF_THE_FILE = ("buffer_sync", "buffer_expire", "buffer_full", "buffer_unproven")
 # A broker remembers the sequence numbers of this many batches for each producer and partition.
 MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5
 
@@ -80,9 +81,10 @@ def _check_idle(settings: ProducerSettings) -> None:
 
 
 def _check_file(settings: ProducerSettings) -> None:
-    useless = sorted(dotted(name) for name in settings.model_fields_set if dotted(name).startswith("kafkabuf."))
-    if settings.buffer_path is None and useless:
-        raise ConfigError(f"{', '.join(useless)} is about the file of kafkabuf.buffer.path, which is missing: name it")
+    defaults = vars(ProducerSettings)
+    changed = [name for name in _OF_THE_FILE if getattr(settings, name) != defaults[name].default]
+    if settings.buffer_path is None and changed:
+        raise ConfigError(f"{dotted(changed[0])} is about the file of kafkabuf.buffer.path, which is missing: name it")
     if settings.buffer_path is not None and settings.acks == 0:
         raise ConfigError(
             "kafkabuf.buffer.path needs acks of 1 or all, found 0: without a response nobody knows whether a record of "

@@ -285,7 +285,7 @@ TEXTS = [
     for name, field in ProducerConfig.model_fields.items()
     if field.type == "string" and not field.valid and name != "schema_registry_proxy"
 ]
-PATHS = [name for name in TEXTS if name.endswith(("_location", "_file", "_keytab", "_cmd"))]
+PATHS = [name for name in TEXTS if name.endswith(("_location", "_file", "_keytab", "_cmd", "buffer_path"))]
 
 
 def refusal(make: Callable[[], object]) -> str:

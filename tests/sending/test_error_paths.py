@@ -256,7 +256,7 @@ def test_producer_whose_thread_has_ended_says_that_and_why(monkeypatch: pytest.M
         def leave() -> None:
             raise SystemExit("thrown into the thread")
 
-        monkeypatch.setattr(producer._sender.recovery, "purge", leave)
+        monkeypatch.setattr(producer._sender.recovery, "run_errands", leave)
         producer.purge()
         producer._running.thread.join(PATIENCE)
         reason = r"thread was ended by SystemExit\('thrown into the thread'\)"
