@@ -530,7 +530,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
 
         A `timeout` of 0 fails them at once. With `kafkabuf.buffer.path` they stay in the file, and close() without a
         `timeout` waits for `delivery.timeout.ms`. Afterwards close() closes interceptors, serializers and the
-        partitioner. A second call waits again. In a callback close() returns at once, and the Sender ends after the remaining records.
+        partitioner. A second call waits again. In a callback close() returns at once, and the Sender ends after the
+        remaining records.
 
         A call in another thread that waits for the Schema Registry ends with ClosedError.
 

@@ -62,6 +62,11 @@ cdef class StoredTables:
         self.free[self.free_count] = <int32_t>(entry - self.batches)
         self.free_count += 1
 
+    @property
+    def live_count(self):
+        """The number of entries that hold a batch."""
+        return self.batch_count - self.free_count
+
     # ---- topics and partitions ---------------------------------------------------------------------------------------
 
     def name_of(self, Py_ssize_t place):

@@ -52,6 +52,7 @@ class RecordAccumulator(DrainCore):
             levels = config.compression_gzip_level, config.compression_lz4_level, config.compression_zstd_level
             self.use_codec(codec(config.compression_type, *levels), 2 if config.compression_thread_enable else 1)
         self.on_acknowledged = config.on_acknowledged
+        self.transactional = config.transactional_id is not None
         self._compression_thread: CompressionThread | None = None
         self._adaptive = config.partitioner_adaptive_partitioning_enable
         self._delivery_timeout_ms = config.delivery_timeout_ms
