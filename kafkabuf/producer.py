@@ -188,7 +188,10 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         clock = self._clock
         memory = None if self._spool is None else self._spool.file.arena
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock, memory=memory)
-        accumulator = RecordAccumulator(self.config, self.pool, clock, client.wakeup, producer_state=state)
+        tables = None if self._spool is None else self._spool.file.tables
+        accumulator = RecordAccumulator(
+            self.config, self.pool, clock, client.wakeup, producer_state=state, tables=tables
+        )
         if self._spool is not None:
             self._spool.recover(accumulator)
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)

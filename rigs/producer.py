@@ -180,13 +180,14 @@ class Rig:
         self.client.limit = self.config.max_in_flight_requests_per_connection
         self.metadata = Metadata(self.config, self.clock)
         self.wakeup = wakeup
+        state, tables = producer_state(self.config), None if self.file is None else self.file.tables
         self.accumulator = RecordAccumulator(
-            self.config, self.pool, self.clock, self._woken, producer_state=producer_state(self.config)
+            self.config, self.pool, self.clock, self._woken, producer_state=state, tables=tables
         )
+        self.recovered = None if self.file is None else recover(self.file, self.accumulator)
         network = cast(NetworkClient, self.client)
         self.sender = Sender(self.config, self.accumulator, self.metadata, network, self.clock)
         self.producer = Appender(self.accumulator, self.config, self.clock)
-        self.recovered = None if self.file is None else recover(self.file, self.accumulator)
         if self.recovered is not None:
             for held in self.recovered.partitions.values():
                 verdicts = [Verdict(Outcome.ABSENT)] * len(held.batches) if proven is None else proven(held.evidence)
@@ -194,7 +195,7 @@ class Rig:
                 settle(self.accumulator, self.recovered, Proof(held.evidence, verdicts), keep=keep)
         self.topic = self.accumulator.topic_queues(TOPIC, list(leaders))
         # The producer has its id, and each leader is proven, as after a first batch.
-        if (state := self.accumulator.producer_state) is not None:
+        if state is not None:
             state.set_producer_id_and_epoch(PRODUCER_ID, 0)
         for queue in self.topic.queues:
             if state is not None and not queue.in_sequence:

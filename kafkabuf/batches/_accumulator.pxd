@@ -116,6 +116,7 @@ cdef class AccumulatorCore:
     cdef public object loop_allocator
     cdef public StoredTables tables     # of the file in which batches outlive the process; None: there is no file
     cdef public bint transactional      # the batches belong to transactions
+    cdef public bint idempotent         # no batch is sent before it has numbers
     # ---- guarded by the producer's lock
     cdef readonly set slow_nodes        # nodes that get no records without key and partition (KIP-794)
     cdef readonly dict waits_since      # node id -> time since which the node has taken no batch that was ready

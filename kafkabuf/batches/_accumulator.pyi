@@ -71,6 +71,7 @@ class AccumulatorCore:
     loop_allocator: Callable[[int], tuple[int, int]] | None
     tables: StoredTables | None
     transactional: bool
+    idempotent: bool
     slow_nodes: set[int]
     waits_since: dict[int, float]
     topics: dict[str, TopicQueues]

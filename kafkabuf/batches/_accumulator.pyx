@@ -438,7 +438,8 @@ cdef class AccumulatorCore:
         return batch
 
     cdef int keep(self, PartitionQueue queue, Batch batch) except -1:
-        if not batch.outlive(self.tables, self.tables.place_of(queue.entry), kb_time_ms(), self.transactional):
+        if not batch.outlive(self.tables, self.tables.place_of(queue.entry), kb_time_ms(), self.transactional,
+                             self.idempotent):
             raise KafkaError(f"the file of kafkabuf.buffer.path holds {self.tables.batch_count} batches, and no more: "
                              "raise batch.size or buffer.memory")
         return 0
@@ -465,7 +466,8 @@ cdef class AccumulatorCore:
         batch.stored = entry
         batch.tables = self.tables
         batch.thunks = []
-        batch.tried = b.codec != 0
+        # A batch that has gone is not compressed any more: its header says that it is plain.
+        batch.tried = b.codec != 0 or entry.base_sequence >= 0
         batch.close()
         queue.entry = &self.tables.partitions[entry.partition]
         queue.muted = True

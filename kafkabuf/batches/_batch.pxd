@@ -93,7 +93,9 @@ cdef class Batch:
     cdef bint owns_slab(self) noexcept
     # From now on `stored` lies in a file's table: the next process finds the batch. The caller holds the producer's
     # lock. False, and no change, if the table is full.
-    cdef bint outlive(self, StoredTables tables, int32_t partition, int64_t created_ms, bint transactional) noexcept
+    cdef bint outlive(
+        self, StoredTables tables, int32_t partition, int64_t created_ms, bint transactional, bint idempotent
+    ) noexcept
     # `stored` lies in `own` again. The entry is free.
     cdef void come_home(self) noexcept
     # `stored` lies in `own` again. The entry stays for the next process, and so does the run. The caller holds the

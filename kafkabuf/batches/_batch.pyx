@@ -191,7 +191,9 @@ cdef class Batch:
     cdef bint owns_slab(self) noexcept:
         return self.pool.generation(self.slab, self.extent) == self.generation
 
-    cdef bint outlive(self, StoredTables tables, int32_t partition, int64_t created_ms, bint transactional) noexcept:
+    cdef bint outlive(
+        self, StoredTables tables, int32_t partition, int64_t created_ms, bint transactional, bint idempotent
+    ) noexcept:
         cdef StoredBatch* entry = tables.take()
         if entry == NULL:
             return False
@@ -199,6 +201,7 @@ cdef class Batch:
         entry.partition = partition
         entry.created_ms = created_ms
         entry.transactional = transactional
+        entry.idempotent = idempotent
         kb_in_order()
         entry.live = True
         self.stored = entry

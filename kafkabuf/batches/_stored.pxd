@@ -46,6 +46,7 @@ cdef struct StoredBatch:
     uint8_t live                    # whether the entry holds a batch
     uint8_t shadowed
     uint8_t transactional           # it belongs to a transaction
+    uint8_t idempotent              # it is not sent before it has numbers
     int32_t partition               # its StoredPartition's place in the table
     int64_t created_ms              # time of day at which the batch was opened
     Shadow shadow

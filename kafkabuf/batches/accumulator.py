@@ -13,6 +13,7 @@ from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import Batch
 from kafkabuf.batches._drain import DrainCore
 from kafkabuf.batches._sequences import SequenceCore
+from kafkabuf.batches._stored import StoredTables
 from kafkabuf.batches.compression_thread import CompressionThread
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
@@ -32,7 +33,9 @@ class RecordAccumulator(DrainCore):
         wakeup: Callable[[], None] = lambda: None,
         *,
         producer_state: SequenceCore | None = None,
+        tables: StoredTables | None = None,
     ) -> None:
+        """With the `tables` of a file, `spool.recover` queues what the file holds, and then calls `begin_to_compress`."""
         super().__init__(
             pool,
             clock,
@@ -45,17 +48,26 @@ class RecordAccumulator(DrainCore):
             max_request_size=config.max_request_size,
             producer_state=producer_state,
         )
+        self._config = config
+        self.tables = tables
+        if tables is None:
+            self.begin_to_compress()
+        self.on_acknowledged = config.on_acknowledged
+        self.transactional = config.transactional_id is not None
+        self.idempotent = config.enable_idempotence
+        self._compression_thread: CompressionThread | None = None
+        self._adaptive = config.partitioner_adaptive_partitioning_enable
+        self._delivery_timeout_ms = config.delivery_timeout_ms
+
+    def begin_to_compress(self) -> None:
+        """Compress batches from now on, if compression.type says so. Raises ConfigError if the pool has no room."""
+        config = self._config
         if config.compression_type != "none":
             # Imported late: it loads cramjam.
             from kafkabuf.batches.compression import codec
 
             levels = config.compression_gzip_level, config.compression_lz4_level, config.compression_zstd_level
             self.use_codec(codec(config.compression_type, *levels), 2 if config.compression_thread_enable else 1)
-        self.on_acknowledged = config.on_acknowledged
-        self.transactional = config.transactional_id is not None
-        self._compression_thread: CompressionThread | None = None
-        self._adaptive = config.partitioner_adaptive_partitioning_enable
-        self._delivery_timeout_ms = config.delivery_timeout_ms
 
     # ---- thread: any -------------------------------------------------------------------------------------------------
 

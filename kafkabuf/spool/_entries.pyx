@@ -68,6 +68,10 @@ def is_transactional(StoredTables tables not None, Py_ssize_t place):
     return bool(tables.batches[place].transactional)
 
 
+def is_idempotent(StoredTables tables not None, Py_ssize_t place):
+    return bool(tables.batches[place].idempotent)
+
+
 def size_of(StoredTables tables not None, Py_ssize_t place):
     """The bytes of an entry's records, the batch header included. `mend` comes first."""
     return tables.batches[place].builder.position

@@ -13,6 +13,7 @@ from kafkabuf.process.producer_log import producer_log
 from kafkabuf.spool._entries import (
     DamagedError,
     drop,
+    is_idempotent,
     is_transactional,
     largest_timestamp_of,
     live_entries,
@@ -30,12 +31,11 @@ log = producer_log("kafkabuf.producer")
 
 
 def recover(file: SpoolFile, accumulator: RecordAccumulator) -> Recovered:
-    """Queue the batches of a file. The accumulator is new, over a pool in the file's arena.
+    """Queue the batches of a file. The accumulator is new, over a pool in the file's arena, and has the file's tables.
 
     Raises ConfigError, without a change, for a file whose records this producer cannot send.
     """
     recovered = Recovered(str(file.path))
-    accumulator.tables = file.tables
     places = live_entries(file.tables)
     _require_sendable(file, accumulator, places)
     for name, partitions, topic_id in file.tables.noted_topics():
@@ -45,6 +45,7 @@ def recover(file: SpoolFile, accumulator: RecordAccumulator) -> Recovered:
             _recover(file, accumulator, place, recovered)
         except DamagedError as error:
             recovered.damaged.append(f"batch {place} of {file.path}: {error}")
+    _begin_to_compress(accumulator, recovered)
     for partition in recovered.partitions.values():
         partition.evidence = _evidence(file, partition)
     if recovered:
@@ -64,6 +65,18 @@ def _require_sendable(file: SpoolFile, accumulator: RecordAccumulator, places: l
                 f"{file.path} holds records that belong to no transaction, and this producer has a transactional.id: "
                 "deliver them first, with a producer without transactional.id"
             )
+
+
+def _begin_to_compress(accumulator: RecordAccumulator, recovered: Recovered) -> None:
+    """Not before the records have their memory back: the codec takes memory too."""
+    try:
+        accumulator.begin_to_compress()
+    except ConfigError as error:
+        if not recovered.records:
+            raise
+        log.warning(
+            "%s is too full to compress beside it, so batches go without compression: %s", recovered.path, error
+        )
 
 
 def _recover(file: SpoolFile, accumulator: RecordAccumulator, place: int, recovered: Recovered) -> None:
@@ -112,5 +125,5 @@ def _evidence(file: SpoolFile, held: RecoveredPartition) -> SpooledPartition:
         last_acked_offset=last_acked_offset,
         next_sequence=next_sequence,
         batches=batches,
-        idempotent=bool(numbered) or (producer_id >= 0 and held.batches[0].magic >= 2),
+        idempotent=all(is_idempotent(tables, place) for place in held.places),
     )

@@ -148,3 +148,37 @@ def test_blocks_and_slabs_of_many_partitions_are_taken_where_they_lie(tmp_path: 
     after.ack_all()
     assert_whole(after.pool)
     assert sum(map(len, after.log.values())) == sum(count for _, count in left)
+
+
+def test_codec_of_the_next_process_takes_no_memory_of_recovered_records(path: Path) -> None:
+    values = many_records(rig := Rig(file=path, compression_type="none"))
+    after = Rig(file=killed(rig, path.with_name("left")), compression_type="gzip")
+    assert after.recovered is not None
+    assert not after.recovered.damaged
+    assert delivered(after) == values
+
+
+def test_full_file_is_delivered_without_compression(path: Path) -> None:
+    rig = Rig(file=path, slabs=8)
+    rig.fill(batches=8)
+    after = Rig(file=killed(rig, path.with_name("left")), slabs=8, compression_type="gzip")
+    assert after.accumulator.codec is None
+    assert len(delivered(after)) == 8
+
+
+def test_record_that_was_sent_plain_is_sent_again_as_it_was(path: Path) -> None:
+    values = in_flight(rig := Rig(file=path))
+    after = Rig(file=killed(rig, path.with_name("left")), compression_type="gzip", compression_thread_enable=True)
+    while after.accumulator.compress_ahead():
+        pass
+    assert delivered(after) == values
+
+
+def test_process_that_never_got_a_producer_id_leaves_records_that_nobody_has(path: Path) -> None:
+    rig = Rig(file=path)
+    assert rig.accumulator.producer_state is not None
+    rig.accumulator.producer_state.set_producer_id_and_epoch(-1, -1)
+    rig.send(b"never sent")
+    after = Rig(file=killed(rig, path.with_name("left")))
+    assert after.recovered is not None
+    assert after.recovered.partitions[TOPIC, 0].evidence.idempotent
