@@ -35,7 +35,7 @@ class RecordAccumulator(DrainCore):
         producer_state: SequenceCore | None = None,
         tables: StoredTables | None = None,
     ) -> None:
-        """With the `tables` of a file, `spool.recover` queues what the file holds, and then calls `begin_to_compress`."""
+        """With the `tables` of a file, `spool.recover` queues what the file holds and calls `begin_to_compress`."""
         super().__init__(
             pool,
             clock,
