@@ -15,7 +15,7 @@ is at most twice its records. (To open with as much as the last batch had was tr
 blocks then hold one record each, and the batches become crumbs again.)
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kafkabuf._pool cimport BufferPool
 from kafkabuf._records cimport Record
@@ -104,8 +104,11 @@ cdef class AccumulatorCore:
     cdef readonly Py_ssize_t batch_size
     cdef readonly object codec          # codec.Codec, or None
     cdef public object on_acknowledged  # the setting: callable(BatchOutcome), or None
-    cdef Py_ssize_t scratch             # first of the slabs that the codec writes to, until the accumulator is closed
-    cdef Py_ssize_t scratch_slabs       # slabs of each thread that compresses; 0: no scratch
+    # Where a codec works, and a split of a batch in a file: in slabs of the pool until the accumulator is closed, or
+    # in the file, because the next process may have other codecs, and another process's batches lie in the slabs.
+    cdef uint8_t* scratch               # NULL: no scratch
+    cdef Py_ssize_t scratch_size        # bytes of each thread that compresses
+    cdef Py_ssize_t scratch_slab, scratch_slabs     # of the pool, of all threads; 0 slabs: the scratch lies elsewhere
     cdef readonly int scratches         # 1: the Sender's; 2: the compression thread's lies behind the Sender's
     cdef readonly double availability_timeout   # seconds after which a node that takes nothing is slow; 0: never
     # Ident of a thread that must never wait for memory -> callable(nbytes), which returns a run of at least that many
@@ -114,7 +117,7 @@ cdef class AccumulatorCore:
     # The same for a caller that must not wait in any thread: its patience is NEVER_WAITS. An event loop may go on in
     # another thread, and a thread of its pool may get the ident of a thread that has ended. None: no such caller.
     cdef public object loop_allocator
-    cdef public StoredTables tables     # of the file in which batches outlive the process; None: there is no file
+    cdef readonly StoredTables tables   # of the file in which batches outlive the process; None: there is no file
     cdef public bint transactional      # the batches belong to transactions
     cdef public bint idempotent         # no batch is sent before it has numbers
     # ---- guarded by the producer's lock
@@ -156,6 +159,7 @@ cdef class AccumulatorCore:
     cdef Py_ssize_t next_extent(self, PartitionQueue queue, Record* r) except 0
     # Use a run for the open batch or for a new one, or give it back if the open batch has room for `r` by now.
     cdef Batch use_run(self, PartitionQueue queue, Record* r, Py_ssize_t slab, Py_ssize_t extent)
+    cdef int take_scratches(self, int scratches) except -1
     # Thread: Sender. No other thread uses the first scratch.
     cdef int compress(self, Batch batch) except -1
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t extent)

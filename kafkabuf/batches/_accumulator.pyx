@@ -12,7 +12,7 @@ from kafkabuf.process._lock cimport enter_lock, leave_lock, resume, suspend
 from kafkabuf._pool cimport SCRATCH, BufferPool
 from kafkabuf._records cimport (
     BATCH_BASE_SEQUENCE, BATCH_PRODUCER_EPOCH, BATCH_PRODUCER_ID, LARGEST_BATCH, Record, RecordsBuilder, finish,
-    has_room, measure, size_upper_bound,
+    has_room, measure, records_start, size_upper_bound,
 )
 from kafkabuf.batches._batch cimport PENDING, Batch, give_back_claims
 from kafkabuf.batches._stored cimport StoredBatch, extent_of, put_numbers, sequence_after, slab_of
@@ -110,6 +110,19 @@ cdef bint comes_before(Batch batch, Batch other) noexcept:
     if batch.stored.number == other.stored.number:
         return batch.stored.first < other.stored.first
     return batch.stored.number < other.stored.number
+
+
+cdef Batch part_ahead(PartitionQueue queue, const StoredBatch* entry):
+    """The newest batch of the queue, if it is the part of a split batch before the part in `entry`; else None."""
+    cdef Batch ahead
+    if not queue.batches:
+        return None
+    ahead = <Batch>queue.batches[len(queue.batches) - 1]
+    if (ahead.stored.run == entry.run and ahead.stored.number == entry.number
+            and ahead.stored.offset + <int64_t>ahead.stored.builder.capacity
+            <= entry.offset + <int64_t>records_start(&entry.builder)):
+        return ahead
+    return None
 
 
 @cython.final
@@ -257,7 +270,7 @@ cdef class AccumulatorCore:
             return queue.open
         extent = self.next_extent(queue, r)
         self.require_open()
-        if extent > self.pool.slab_count - self.scratch_slabs * self.scratches:
+        if extent > self.pool.slab_count - self.scratch_slabs:
             raise RecordTooLargeError(f"the record needs up to {size_upper_bound(self.magic, r)} bytes, more than "
                                       f"buffer.memory ({self.pool.total}) holds: raise buffer.memory, or send smaller "
                                       f"records")
@@ -449,20 +462,20 @@ cdef class AccumulatorCore:
 
         The caller has checked the entry, and mended its builder: count and timestamps are those of the records. A batch
         with numbers may have been sent under them: it keeps them. The queue is muted until `spool.settling` knows
-        which of its batches the broker has. None, and no change, if a part of its run belongs
-        to another batch.
+        which of its batches the broker has. None, and no change, if a part of its run belongs to another batch.
         """
         cdef StoredBatch* entry = &self.tables.batches[place]
         cdef RecordsBuilder* b = &entry.builder
         cdef Py_ssize_t slab = slab_of(entry.run), extent = extent_of(entry.run)
-        cdef Batch batch
-        if not self.pool.occupy(slab, extent):
+        cdef Batch batch, ahead = part_ahead(queue, entry)
+        if ahead is None and not self.pool.occupy(slab, extent):
             return None
         batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, extent,
                               self.batch_size, b.magic, self.incomplete)
-        b.base = batch.own.builder.base
-        b.capacity = batch.own.builder.capacity
-        b.write_limit = b.limit = batch.own.builder.write_limit
+        b.base = batch.own.builder.base + entry.offset
+        b.write_limit = b.limit = b.capacity
+        if ahead is not None:
+            batch.stand_behind(ahead)
         batch.stored = entry
         batch.tables = self.tables
         batch.thunks = []
@@ -476,21 +489,26 @@ cdef class AccumulatorCore:
                 put_numbers(entry, get_i64(b.base + BATCH_PRODUCER_ID), get_i16(b.base + BATCH_PRODUCER_EPOCH),
                             get_i32(b.base + BATCH_BASE_SEQUENCE))
                 entry.renumbered = False
-            batch.attempts = 1
-            batch.doubtful = True
             queue.in_sequence.append(batch)
             queue.producer_id, queue.producer_epoch = entry.producer_id, entry.producer_epoch
             queue.next_sequence = sequence_after(entry.base_sequence, b.count)
-            finish(b, entry.producer_id, entry.producer_epoch, entry.base_sequence, False)
+            if ahead is None:  # else it has not gone, and the end of the records of `ahead` lies where its header will
+                batch.attempts = 1
+                batch.doubtful = True
+                finish(b, entry.producer_id, entry.producer_epoch, entry.base_sequence, False)
         self.enlist(queue, batch)
         self.opened = max(self.opened, entry.number + 1)
         return batch
 
     def leave_behind(self, Batch batch not None):
-        """Leave the batch to the next process that opens the file. The caller then fails it here."""
+        """Leave the batch, or its parts, to the next process that opens the file. The caller then fails it here."""
+        cdef Batch part
         enter_lock(&self.pool.guard)
-        (batch if batch.whole is None else batch.whole).leave()
-        leave_lock(&self.pool.guard)
+        try:
+            for part in [batch] if batch.parts is None else batch.parts:
+                part.leave()
+        finally:
+            leave_lock(&self.pool.guard)
 
     cdef int enlist(self, PartitionQueue queue, Batch batch) except -1:
         """Put a new batch into all lists, or into no list if the memory for an entry is missing."""
@@ -508,46 +526,59 @@ cdef class AccumulatorCore:
 
     cdef int compress(self, Batch batch) except -1:
         """Compress a batch. A batch larger than the scratch borrows a run; if no run is free the batch goes plain."""
-        cdef Py_ssize_t needed = self.pool.slabs_for(scratch_size(batch.stored.builder.position))
-        cdef Py_ssize_t scratch = self.scratch
-        if needed > self.scratch_slabs:
-            scratch = self.pool.try_allocate(needed)
-            if scratch < 0:
-                return 0
-            self.pool.set_state(scratch, needed, SCRATCH)
-        cdef Py_ssize_t room = max(needed, self.scratch_slabs) * self.pool.slab_size
+        cdef Py_ssize_t size = scratch_size(batch.stored.builder.position), slab, needed
+        if size <= self.scratch_size:
+            return batch.compress(self.codec, self.scratch, self.scratch_size)
+        needed = self.pool.slabs_for(size)
+        slab = self.pool.try_allocate(needed)
+        if slab < 0:
+            return 0
+        self.pool.set_state(slab, needed, SCRATCH)
         try:
-            batch.compress(self.codec, self.pool.address(scratch, 1), room)
+            batch.compress(self.codec, self.pool.address(slab, needed), needed * self.pool.slab_size)
         finally:
-            if scratch != self.scratch:
-                self.pool.release(scratch, needed)
+            self.pool.release(slab, needed)
         return 0
 
     def use_codec(self, codec, int scratches=1):
-        """Compress batches from now on. `scratches` come from the pool: 2 if another thread compresses, too.
+        """Compress batches from now on. `scratches` come from the pool, or the file: 2 if another thread compresses, too.
 
         Raises ConfigError if the pool is too small.
         """
-        cdef Py_ssize_t each, needed
         self.require_pool()
-        each = self.pool.slabs_for(scratch_size(self.batch_size))
-        needed = each * scratches
-        self.scratch = self.pool.try_allocate(needed) if needed < self.pool.slab_count else -1
-        if self.scratch < 0:
-            raise ConfigError(
-                f"buffer.memory ({self.pool.total}) has no room for a batch and the {needed * self.pool.slab_size} "
-                "bytes that compression.type needs beside it: raise buffer.memory or lower batch.size")
-        self.pool.set_state(self.scratch, needed, SCRATCH)
-        self.scratch_slabs = each
+        if self.tables is None:
+            self.take_scratches(scratches)
         self.scratches = scratches
         self.codec = codec
 
+    cdef int take_scratches(self, int scratches) except -1:
+        cdef Py_ssize_t each, needed
+        each = self.pool.slabs_for(scratch_size(self.batch_size))
+        needed = each * scratches
+        self.scratch_slab = self.pool.try_allocate(needed) if needed < self.pool.slab_count else -1
+        if self.scratch_slab < 0:
+            raise ConfigError(
+                f"buffer.memory ({self.pool.total}) has no room for a batch and the {needed * self.pool.slab_size} "
+                "bytes that compression.type needs beside it: raise buffer.memory or lower batch.size")
+        self.pool.set_state(self.scratch_slab, needed, SCRATCH)
+        self.scratch = self.pool.address(self.scratch_slab, needed)
+        self.scratch_size = each * self.pool.slab_size
+        self.scratch_slabs = needed
+        return 0
+
+    def use_tables(self, StoredTables tables not None):
+        """Batches outlive the process from now on, in the file of these tables. No batch or codec was there before."""
+        self.require_pool()
+        self.tables = tables
+        self.scratch = tables.scratch
+        self.scratch_size = tables.scratch_size
+
     def release_scratch(self):
         """Give the scratch back to the pool. The Sender has ended, and no thread compresses anything more."""
+        self.codec = None
         if self.scratch_slabs:
-            self.pool.release(self.scratch, self.scratch_slabs * self.scratches)
+            self.pool.release(self.scratch_slab, self.scratch_slabs)
             self.scratch_slabs = 0
-            self.codec = None
 
     def put_back(self, PartitionQueue queue not None, Batch batch not None):
         """Queue a batch again, before the parts behind it and all batches opened after it (Thread: Sender)."""

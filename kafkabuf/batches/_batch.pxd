@@ -98,9 +98,11 @@ cdef class Batch:
     ) noexcept
     # `stored` lies in `own` again. The entry is free.
     cdef void come_home(self) noexcept
-    # `stored` lies in `own` again. The entry stays for the next process, and so does the run. The caller holds the
-    # producer's lock, and the producer uses no memory from now on that another thread gives back.
+    # `stored` lies in `own` again. The entry and the run are the next process's, for as long as this process lives. The
+    # caller holds the producer's lock.
     cdef void leave(self) noexcept
+    # The batches come from a file. This one becomes the whole of which `ahead`, and all parts before that, are parts.
+    cdef int stand_behind(self, Batch ahead) except -1
     # Go on in a larger run, which the batch takes over, and give the present run back. The caller holds the producer's
     # lock. Runs no Python code.
     cdef void move(self, Py_ssize_t slab, Py_ssize_t extent, size_t write_limit) noexcept

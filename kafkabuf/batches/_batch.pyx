@@ -223,6 +223,17 @@ cdef class Batch:
             self.stored = &self.own
             self.left = True
 
+    cdef int stand_behind(self, Batch ahead) except -1:
+        cdef Batch part
+        self.parts = [ahead] if ahead.parts is None else ahead.parts
+        ahead.parts = None
+        for part in self.parts:
+            part.whole = self
+        self.parts.append(self)
+        ahead.behind = self
+        self.claim()
+        return 0
+
     cdef void move(self, Py_ssize_t slab, Py_ssize_t extent, size_t write_limit) noexcept:
         cdef RecordsBuilder* b = &self.stored.builder
         cdef Py_ssize_t old_slab = self.slab, old_extent = self.extent
@@ -316,13 +327,14 @@ cdef class Batch:
     cdef int give_back(self) except -1:
         """The batch is done: if it has no reader, give its slab to the pool, or from a part to the part behind it."""
         cdef Batch behind
-        if self.readers:
+        if self.readers or self.left:
             return 0
         if self.whole is not None:
+            self.come_home()  # first: the header of the part behind overwrites the end of this part
             behind, self.behind = self.behind, None
             if behind is not None:
                 behind.unclaim()
-        elif self.owns_slab() and not self.left:
+        elif self.owns_slab():
             self.come_home()  # first: the next owner of the slab may overwrite it at once
             if self.pool.release(self.slab, self.extent) != 0:
                 raise AssertionError(f"{self!r} was released twice")

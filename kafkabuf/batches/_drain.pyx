@@ -335,8 +335,7 @@ cdef class DrainCore(AccumulatorCore):
             return False
         queue = self.queue_for(batch)
         try:
-            batch.compress(self.codec, self.pool.address(self.scratch + self.scratch_slabs, self.scratch_slabs),
-                           self.scratch_slabs * self.pool.slab_size)
+            batch.compress(self.codec, self.scratch + self.scratch_size, self.scratch_size)
         finally:
             enter_lock(&self.pool.guard)
             batch.unclaim()

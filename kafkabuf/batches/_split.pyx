@@ -22,6 +22,10 @@ before the numbers. That broker knows the numbers of the whole. It refuses the n
 part under new numbers a second time. So such a part fails, and its error says that the outcome is unknown. A broker
 that has not appended the whole takes the parts under their own numbers.
 
+With a file each part has an entry in its table, and the next process finds the parts as they are. The split itself is
+one step there: the records of the rest are written to the scratch first, and StoredTables.divide has both halves count
+at once. So the scratch is needed without a codec, too.
+
 Records keep their timestamps relative to the base timestamp of the whole. They get new offsets from 0 on, which never
 take more room than the old offsets.
 
@@ -34,12 +38,14 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memmove
 
+from kafkabuf.errors import KafkaError
+
 from kafkabuf.process._lock cimport enter_lock, leave_lock
 from kafkabuf._records cimport MESSAGE_SIZE, MESSAGE_TIMESTAMP, RecordsBuilder, records_start, wrap_overhead
 from kafkabuf.wire._wire cimport get_i32, get_i64, put_i64, put_varint, varint_size
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport PENDING, Batch, RecordFuture
-from kafkabuf.batches._stored cimport put_numbers, sequence_after
+from kafkabuf.batches._stored cimport StoredBatch, cast_shadow, sequence_after, unshadow
 
 
 def split(AccumulatorCore accumulator not None, Batch refused not None):
@@ -62,8 +68,9 @@ def split(AccumulatorCore accumulator not None, Batch refused not None):
     for part in [refused] if whole.parts is None else list(whole.parts):
         if part.outcome == PENDING and part.stored.builder.count > 1 and part.stored.builder.position >= limit:
             part.whole_doubtful = part.whole_doubtful or part.doubtful
-            front = halve(part, whole)
-            divide_numbers(queue, part, front)
+            front = halve(accumulator, part, whole)
+            if front.stored.base_sequence >= 0:
+                queue.in_sequence.insert(queue.in_sequence.index(part), front)
             accumulator.put_back(queue, front)
     accumulator.put_back(queue, refused)
 
@@ -73,17 +80,23 @@ cdef int decompress(AccumulatorCore accumulator, Batch batch) except -1:
     cdef RecordsBuilder* b = &batch.stored.builder
     cdef uint8_t* records = b.base + records_start(b)
     cdef size_t size = b.position - records_start(b) - wrap_overhead(b)
-    cdef uint8_t* scratch = accumulator.pool.address(accumulator.scratch, accumulator.scratch_slabs)
+    cdef uint8_t* scratch = accumulator.scratch
     memcpy(scratch, records + wrap_overhead(b), size)
+    if batch.tables is not None:
+        cast_shadow(batch.stored, scratch - accumulator.pool.base, <int64_t>size, b.codec)
     frame = PyMemoryView_FromMemory(<char*>scratch, size, PyBUF_READ)
     target = PyMemoryView_FromMemory(<char*>records, b.capacity - records_start(b), PyBUF_WRITE)
     b.position = records_start(b) + <size_t>accumulator.codec.decompress(frame, target)
     b.codec = 0
+    unshadow(batch.stored)
     return 0
 
 
-cdef Batch halve(Batch batch, Batch whole):
-    """Make a batch of the first half of a batch's records, with the users' objects and waiting threads."""
+cdef Batch halve(AccumulatorCore accumulator, Batch batch, Batch whole):
+    """Make a batch of the first half of a batch's records, with the users' objects and waiting threads.
+
+    Its sequence numbers are the first of the batch's, so that the later batches keep theirs.
+    """
     cdef Batch front = Batch.__new__(Batch, batch.topic, batch.partition, batch.created, batch.pool, batch.slab,
                                      batch.extent, 0, batch.stored.builder.magic, batch.incomplete)
     cdef list parts = [whole], thunks = [], opaques = [], sleepers = []
@@ -94,14 +107,11 @@ cdef Batch halve(Batch batch, Batch whole):
     # The code makes no object below, so that no other thread runs and finds a record in both batches or in neither.
     enter_lock(&batch.pool.guard)
     try:
-        cut(&batch.stored.builder, &front.stored.builder)
+        divide(accumulator, batch, front)
         front.closed = True
-        front.stored.number = batch.stored.number
         front.doubtful = batch.doubtful
         front.whole_doubtful = batch.whole_doubtful
         front.whole = whole
-        front.stored.first = batch.stored.first
-        batch.stored.first += front.stored.builder.count
         if whole.parts is None:
             whole.parts = parts
         stand_in_front(whole.parts, batch, front)
@@ -111,14 +121,26 @@ cdef Batch halve(Batch batch, Batch whole):
     return front
 
 
-cdef int divide_numbers(PartitionQueue queue, Batch batch, Batch front) except -1:
-    """Divide the batch's sequence numbers between both halves, so that the later batches keep theirs."""
-    if batch.stored.base_sequence < 0:
+cdef int divide(AccumulatorCore accumulator, Batch batch, Batch front) except -1:
+    """Divide the records, and what is stored of them: `batch` keeps the rest."""
+    cdef StoredBatch ahead = batch.stored[0], rest = batch.stored[0]
+    cdef StoredBatch* entry = NULL
+    if batch.tables is not None:
+        entry = batch.tables.take_for_part()
+        if entry == NULL:
+            raise KafkaError(f"the file of kafkabuf.buffer.path holds {batch.tables.batch_count} batches, and no more")
+    cut(&batch.stored.builder, &ahead.builder, &rest.builder, NULL if entry == NULL else accumulator.scratch)
+    rest.first += ahead.builder.count
+    rest.offset += rest.builder.base - ahead.builder.base
+    if rest.base_sequence >= 0:
+        rest.base_sequence = sequence_after(rest.base_sequence, ahead.builder.count)
+    if entry == NULL:
+        front.stored[0] = ahead
+        batch.stored[0] = rest
         return 0
-    put_numbers(front.stored, batch.stored.producer_id, batch.stored.producer_epoch, batch.stored.base_sequence)
-    front.stored.renumbered = batch.stored.renumbered
-    batch.stored.base_sequence = sequence_after(batch.stored.base_sequence, front.stored.builder.count)
-    queue.in_sequence.insert(queue.in_sequence.index(batch), front)
+    batch.tables.divide(batch.stored, entry, &ahead, &rest)
+    front.stored = entry
+    front.tables = batch.tables
     return 0
 
 
@@ -221,34 +243,35 @@ cdef uint8_t* move(
     return target + (end - key)
 
 
-cdef void cut(RecordsBuilder* b, RecordsBuilder* front) noexcept nogil:
-    """Move the first half of the records (by bytes, and at least one record) from `b` to `front`.
+cdef void cut(const RecordsBuilder* b, RecordsBuilder* front, RecordsBuilder* rest, uint8_t* target) noexcept nogil:
+    """Divide the records of `b` into the first half (by bytes, and at least one record) and the rest.
 
-    Writes nothing but the records of the rest, and no header.
+    Writes nothing but the records of the rest, and no header: to `target`, or where they lie if it is NULL.
     """
-    cdef uint8_t* records = b.base + records_start(b)
+    cdef const uint8_t* p = b.base + records_start(b)
     cdef const uint8_t* end = b.base + b.position
-    cdef const uint8_t* half = records + (end - records) // 2
-    cdef const uint8_t* p = records
+    cdef const uint8_t* half = p + (end - p) // 2
     cdef const uint8_t* following = end_of(b.magic, p)
-    front[0] = b[0]
-    front.count = 0
-    front.max_timestamp = b.max_timestamp = -1
+    cdef uint8_t* written
+    front[0] = rest[0] = b[0]
+    front.count = rest.count = 0
+    front.max_timestamp = rest.max_timestamp = -1
     while front.count == 0 or following <= half:
         front.max_timestamp = max(front.max_timestamp, timestamp_of(b, p))
         front.count += 1
         p = following
         following = end_of(b.magic, p)
-    front.position = front.capacity = <size_t>(p - front.base)
-    b.first_timestamp = timestamp_of(b, p)
-    b.base = <uint8_t*>p - records_start(b)
-    b.capacity -= front.position - records_start(b)
-    b.count = 0
-    records = <uint8_t*>p
+    front.position = front.capacity = <size_t>(p - b.base)
+    rest.base = b.base + front.position - records_start(b)
+    rest.capacity = b.capacity - front.position + records_start(b)
+    rest.first_timestamp = timestamp_of(b, p)
+    if target == NULL:
+        target = b.base + front.position
+    written = target
     while p < end:
         following = end_of(b.magic, p)
-        b.max_timestamp = max(b.max_timestamp, timestamp_of(b, p))
-        records = move(b.magic, records, p, following, b.count)
-        b.count += 1
+        rest.max_timestamp = max(rest.max_timestamp, timestamp_of(b, p))
+        written = move(b.magic, written, p, following, rest.count)
+        rest.count += 1
         p = following
-    b.position = <size_t>(records - b.base)
+    rest.position = records_start(b) + <size_t>(written - target)

@@ -12,6 +12,8 @@ store, behind all stores that the step needs (memory/_order.h):
                             it has not gone under the new ones
     records compressed      shadowed: set behind the shadow, the compressed records in a scratch, and cleared behind the
                             last byte of their copy in place. While it is set, the shadow counts
+    a split                 StoredSplit.decided, behind both halves. While it is set, the halves count, and not what the
+                            table says of the whole. Each half then has an entry of its own, over the run of the whole
     the end of the batch    live = False, before anybody else gets the memory
 
 The producer's lock guards the tables, and the comment of Batch names the owners of a StoredBatch's fields.
@@ -34,6 +36,7 @@ cdef struct StoredBatch:
     # ---- the records. Of an open batch only base_timestamp and position are true at every instant
     RecordsBuilder builder
     int64_t run                     # the run of the pool, packed by `pack_run`
+    int64_t offset                  # bytes from the beginning of the run to the builder's base; 0 except in parts
     # ---- its place among the batches of its producer
     int64_t number                  # rises in the order in which batches are opened
     int32_t first                   # index of the first record, as its future counts; 0 except in parts
@@ -52,6 +55,16 @@ cdef struct StoredBatch:
     Shadow shadow
 
 
+# A batch that falls into two halves (_split.pyx), from the decision until both halves lie in the table and in the run.
+# The records of the rest lie in the scratch meanwhile.
+cdef struct StoredSplit:
+    StoredBatch front, rest
+    int32_t front_place, rest_place # in the table; the whole had the rest's
+    int64_t at                      # where the rest's records belong: bytes from the beginning of the arena
+    int64_t size
+    uint32_t decided                # the checksum of all that; 0: no batch is being split
+
+
 # What a partition's queue remembers of its log: the numbers that it gave last, and what the broker has acknowledged
 # last. Thread: Sender.
 cdef struct StoredPartition:
@@ -66,6 +79,7 @@ cdef struct StoredPartition:
 
 
 cdef enum:
+    KEPT_FOR_PARTS = 64             # entries of the table of batches that only a split takes
     LONGEST_NAME = 249              # bytes of a topic's name
     MOST_PARTITIONS = 1 << 17       # of a topic: more is damage, and would take gigabytes of memory
 
@@ -132,6 +146,10 @@ cdef class StoredTables:
     cdef StoredTopic* topics
     cdef StoredPartition* partitions
     cdef StoredBatch* batches
+    cdef StoredSplit* split
+    cdef uint8_t* arena
+    cdef uint8_t* scratch               # of the Sender; that of the compression thread lies behind it
+    cdef Py_ssize_t scratch_size        # bytes of each
     cdef readonly Py_ssize_t topic_count, partition_count, batch_count      # entries
     # A stack of free entries of batches. The lowest lies on top at first: the end of the table stays untouched.
     cdef int32_t* free
@@ -139,8 +157,18 @@ cdef class StoredTables:
     cdef dict topic_places              # name -> place
     cdef dict partition_places          # (place of the topic, partition) -> place
 
-    # An entry; NULL if all are taken.
+    # An entry; NULL if all are taken but those that are kept for parts.
     cdef StoredBatch* take(self) noexcept nogil
+    # An entry for a part of a batch; NULL if all are taken.
+    cdef StoredBatch* take_for_part(self) noexcept nogil
+    # Put `front`, in a free entry, and `rest`, in place of the whole, into the table, and the rest's records, which lie
+    # in the Sender's scratch, to their place. A kill in between leaves the whole or both halves. Thread: Sender.
+    cdef void divide(
+        self, StoredBatch* whole, StoredBatch* entry, const StoredBatch* front, const StoredBatch* rest
+    ) noexcept nogil
+    cdef uint32_t split_checksum(self) noexcept nogil
+    cdef void carry_out_split(self) noexcept nogil
+    cdef void finish_split(self, Py_ssize_t arena_size) noexcept
     cdef void give_back(self, StoredBatch* entry) noexcept nogil
     cdef inline int32_t place_of(self, StoredPartition* entry) noexcept nogil:
         return <int32_t>(entry - self.partitions)

@@ -6,12 +6,16 @@ from kafkabuf.memory.buffers import Buffer
 SIZE_OF_TOPIC: Final[int]  # bytes of an entry in each table
 SIZE_OF_PARTITION: Final[int]
 SIZE_OF_BATCH: Final[int]
+SIZE_OF_SPLIT: Final[int]
+FOR_PARTS: Final[int]  # entries of the table of batches that only a split takes
 
 @final
 class StoredTables:
-    """The tables of a file in three writable buffers. An entry that is not used, or not live, is free."""
+    """The tables of a file in writable buffers. An entry that is not used, or not live, is free."""
 
-    def __new__(cls, topics: Buffer, partitions: Buffer, batches: Buffer) -> StoredTables: ...
+    def __new__(
+        cls, topics: Buffer, partitions: Buffer, batches: Buffer, split: Buffer, arena: Buffer, scratch: Buffer
+    ) -> StoredTables: ...
     @property
     def topic_count(self) -> int: ...
     @property

@@ -2,32 +2,43 @@
 """Hands out the entries of a file's tables. _stored.pxd has the layouts."""
 
 cimport cython
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from uuid import UUID
 
+from kafkabuf._records cimport records_start
 from kafkabuf.memory._view cimport items_of, length_of, view_of
+from kafkabuf.wire._wire cimport kb_crc32c, kb_crc32c_init
 
 from kafkabuf.errors import KafkaError
+
+kb_crc32c_init()
 
 SIZE_OF_TOPIC = sizeof(StoredTopic)
 SIZE_OF_PARTITION = sizeof(StoredPartition)
 SIZE_OF_BATCH = sizeof(StoredBatch)
+SIZE_OF_SPLIT = sizeof(StoredSplit)
+FOR_PARTS = KEPT_FOR_PARTS
 
 
 @cython.final
 cdef class StoredTables:
-    """The tables in three writable buffers. An entry that is not used, or not live, is free.
+    """The tables in writable buffers. An entry that is not used, or not live, is free.
 
+    `arena` and `scratch` lie in one piece of memory with the tables. A split that a kill has cut off is carried out.
     Raises MemoryError without memory for the lists of free entries.
     """
 
-    def __cinit__(self, topics, partitions, batches):
+    def __cinit__(self, topics, partitions, batches, split, arena, scratch):
         cdef Py_ssize_t place
-        topics, partitions, batches = view_of(topics, 1, True), view_of(partitions, 1, True), view_of(batches, 1, True)
-        self.memory = (topics, partitions, batches)
+        self.memory = [view_of(part, 1, True) for part in (topics, partitions, batches, split, arena, scratch)]
+        topics, partitions, batches, split, arena, scratch = self.memory
+        self.split = <StoredSplit*>items_of(split)
+        self.arena = <uint8_t*>items_of(arena)
+        self.scratch = <uint8_t*>items_of(scratch)
+        self.scratch_size = length_of(scratch) // 2
         self.topics = <StoredTopic*>items_of(topics)
         self.partitions = <StoredPartition*>items_of(partitions)
         self.batches = <StoredBatch*>items_of(batches)
@@ -37,6 +48,7 @@ cdef class StoredTables:
         self.free = <int32_t*>malloc(max(1, self.batch_count) * sizeof(int32_t))
         if self.free == NULL:
             raise MemoryError(f"no memory for the bookkeeping of {self.batch_count} batches")
+        self.finish_split(length_of(arena))
         for place in range(self.batch_count - 1, -1, -1):
             if not self.batches[place].live:
                 self.free[self.free_count] = <int32_t>place
@@ -50,6 +62,9 @@ cdef class StoredTables:
         free(self.free)
 
     cdef StoredBatch* take(self) noexcept nogil:
+        return self.take_for_part() if self.free_count > KEPT_FOR_PARTS else NULL
+
+    cdef StoredBatch* take_for_part(self) noexcept nogil:
         if self.free_count == 0:
             return NULL
         self.free_count -= 1
@@ -66,6 +81,47 @@ cdef class StoredTables:
     def live_count(self):
         """The number of entries that hold a batch."""
         return self.batch_count - self.free_count
+
+    # ---- a split -----------------------------------------------------------------------------------------------------
+
+    cdef void divide(
+        self, StoredBatch* whole, StoredBatch* entry, const StoredBatch* front, const StoredBatch* rest
+    ) noexcept nogil:
+        cdef const RecordsBuilder* b = &rest.builder
+        self.split.front = front[0]
+        self.split.rest = rest[0]
+        self.split.front_place = <int32_t>(entry - self.batches)
+        self.split.rest_place = <int32_t>(whole - self.batches)
+        self.split.at = b.base + records_start(b) - self.arena
+        self.split.size = <int64_t>(b.position - records_start(b))
+        kb_in_order()
+        self.split.decided = self.split_checksum()
+        kb_in_order()
+        self.carry_out_split()
+
+    cdef uint32_t split_checksum(self) noexcept nogil:
+        cdef size_t fields = <size_t>(<uint8_t*>&self.split.decided - <uint8_t*>self.split)
+        cdef uint32_t checksum = kb_crc32c(0, <uint8_t*>self.split, fields)
+        return kb_crc32c(checksum, self.scratch, <size_t>self.split.size) | 1
+
+    cdef void carry_out_split(self) noexcept nogil:
+        memcpy(self.arena + self.split.at, self.scratch, <size_t>self.split.size)
+        self.batches[self.split.front_place] = self.split.front
+        self.batches[self.split.rest_place] = self.split.rest
+        kb_in_order()
+        self.split.decided = 0
+        kb_in_order()
+
+    cdef void finish_split(self, Py_ssize_t arena_size) noexcept:
+        """A kill came between the decision and its end: carry the split out. It may have been carried out in part."""
+        cdef StoredSplit* split = self.split
+        if split.decided == 0:
+            return
+        if (0 <= split.size <= self.scratch_size and 0 <= split.at <= arena_size - split.size
+                and 0 <= split.front_place < self.batch_count and 0 <= split.rest_place < self.batch_count
+                and split.decided == self.split_checksum()):
+            self.carry_out_split()
+        split.decided = 0
 
     # ---- topics and partitions ---------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ class RecordAccumulator(DrainCore):
         producer_state: SequenceCore | None = None,
         tables: StoredTables | None = None,
     ) -> None:
-        """With the `tables` of a file, `spool.recover` queues what the file holds and calls `begin_to_compress`."""
+        """With the `tables` of a file, batches outlive the process; `spool.recover` queues what the file holds."""
         super().__init__(
             pool,
             clock,
@@ -48,26 +48,20 @@ class RecordAccumulator(DrainCore):
             max_request_size=config.max_request_size,
             producer_state=producer_state,
         )
-        self._config = config
-        self.tables = tables
-        if tables is None:
-            self.begin_to_compress()
-        self.on_acknowledged = config.on_acknowledged
-        self.transactional = config.transactional_id is not None
-        self.idempotent = config.enable_idempotence
-        self._compression_thread: CompressionThread | None = None
-        self._adaptive = config.partitioner_adaptive_partitioning_enable
-        self._delivery_timeout_ms = config.delivery_timeout_ms
-
-    def begin_to_compress(self) -> None:
-        """Compress batches from now on, if compression.type says so. Raises ConfigError if the pool has no room."""
-        config = self._config
+        if tables is not None:
+            self.use_tables(tables)
         if config.compression_type != "none":
             # Imported late: it loads cramjam.
             from kafkabuf.batches.compression import codec
 
             levels = config.compression_gzip_level, config.compression_lz4_level, config.compression_zstd_level
             self.use_codec(codec(config.compression_type, *levels), 2 if config.compression_thread_enable else 1)
+        self.on_acknowledged = config.on_acknowledged
+        self.transactional = config.transactional_id is not None
+        self.idempotent = config.enable_idempotence
+        self._compression_thread: CompressionThread | None = None
+        self._adaptive = config.partitioner_adaptive_partitioning_enable
+        self._delivery_timeout_ms = config.delivery_timeout_ms
 
     # ---- thread: any -------------------------------------------------------------------------------------------------
 

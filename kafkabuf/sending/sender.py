@@ -175,7 +175,7 @@ class Sender:
 
     def _fail_rest(self) -> None:
         failed = self._accumulator.abort(None if self._broken is None else ClosedError(self._broken))
-        left = sum(batch.count for batch in failed if (batch.whole or batch).left)
+        left = sum(batch.count for batch in failed if batch.left)
         if left:
             log.warning(
                 "%d records were not delivered and stay in the file of kafkabuf.buffer.path: the next producer that "

@@ -4,16 +4,18 @@
 The file may be damaged, and anybody may have written it: every field is checked before it is used.
 """
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kafkabuf._pool cimport BufferPool
 from kafkabuf._records cimport (
-    MESSAGE_MAGIC, MESSAGE_OVERHEAD, MESSAGE_SIZE, MESSAGE_TIMESTAMP, RecordsBuilder, records_start, wrap,
+    BATCH_ATTRIBUTES, BATCH_CRC, MESSAGE_MAGIC, MESSAGE_OVERHEAD, MESSAGE_SIZE, MESSAGE_TIMESTAMP, RecordsBuilder, records_start, wrap,
 )
 from kafkabuf.batches._stored cimport (
     LONGEST_NAME, MOST_PARTITIONS, StoredBatch, StoredTables, extent_of, slab_of, unshadow,
 )
-from kafkabuf.wire._wire cimport get_i32, get_i64
+from kafkabuf.wire._wire cimport get_i32, get_i64, kb_crc32c, kb_crc32c_init
+
+kb_crc32c_init()
 
 cdef enum:
     LAST_CODEC = 4          # zstd
@@ -42,15 +44,20 @@ def mend(StoredTables tables not None, BufferPool pool not None, Py_ssize_t plac
     """
     cdef StoredBatch* entry = &tables.batches[place]
     cdef RecordsBuilder* b = &entry.builder
+    cdef int64_t run_size
     require(0 <= entry.partition < tables.partition_count and tables.partitions[entry.partition].used,
             "it names a partition that the table lacks")
     require(pool.exists(slab_of(entry.run), extent_of(entry.run)), "it names memory outside of the arena")
     require(b.magic == 1 or b.magic == 2, "its records have an unknown format")
-    b.base = pool.address(slab_of(entry.run), extent_of(entry.run))
-    b.capacity = <size_t>pool.size_of(extent_of(entry.run))
+    run_size = pool.size_of(extent_of(entry.run))
+    require(0 <= entry.offset < run_size, "its records begin outside of their memory")
+    b.base = pool.address(slab_of(entry.run), extent_of(entry.run)) + entry.offset
+    b.capacity = min(b.capacity, <size_t>(run_size - entry.offset))
     if entry.shadowed:
-        finish_compression(entry, pool)
+        finish_compression(entry, tables, pool)
     require(records_start(b) <= b.position <= b.capacity, "its records do not fit their memory")
+    if entry.renumbered and not has_header(b):
+        entry.renumbered = False  # a part that has not gone: the numbers of the whole's header are not its own
     require(0 <= b.codec <= LAST_CODEC, "its records have an unknown compression")
     if b.codec == 0:
         read_records(b)
@@ -109,18 +116,25 @@ cdef int require(bint holds, str otherwise) except -1:
     return 0
 
 
-cdef int finish_compression(StoredBatch* entry, BufferPool pool) except -1:
-    """A kill came while compressed records were copied into place: copy them again, from the shadow."""
+cdef int finish_compression(StoredBatch* entry, StoredTables tables, BufferPool pool) except -1:
+    """A kill came while compressed records were copied or decompressed in place: copy them from the shadow."""
     cdef RecordsBuilder* b = &entry.builder
     cdef int64_t at = entry.shadow.at, size = entry.shadow.size
     cdef size_t needed = records_start(b) + <size_t>size + MESSAGE_OVERHEAD
-    require(0 <= at and 0 <= size and at <= pool.total - size and needed <= b.capacity + MESSAGE_OVERHEAD,
-            "the copy of its records lies outside of the arena")
+    cdef int64_t scratch = tables.scratch - pool.base
+    require(0 <= size and (0 <= at <= pool.total - size or scratch <= at <= scratch + 2 * tables.scratch_size - size)
+            and needed <= b.capacity + MESSAGE_OVERHEAD, "the copy of its records lies outside of the file")
     require(entry.shadow.codec != 0, "the copy of its records is not compressed")
     require(b.magic >= 2 or needed <= b.capacity, "the copy of its records is too large")
     wrap(b, pool.base + at, <size_t>size, entry.shadow.codec)
     unshadow(entry)
     return 0
+
+
+cdef bint has_header(const RecordsBuilder* b) noexcept nogil:
+    """Whether the header of a batch of magic 2 is there, and belongs to these bytes."""
+    cdef uint32_t crc = kb_crc32c(0, b.base + BATCH_ATTRIBUTES, b.position - BATCH_ATTRIBUTES)
+    return b.magic >= 2 and get_i32(b.base + BATCH_CRC) == <int32_t>crc
 
 
 # ---- the records themselves ------------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
     header      a page: what the file is, for whom it was made, and which process has it
     topics      StoredTopic, 1,024 entries
     partitions  StoredPartition, 16,384 entries
-    batches     StoredBatch, an entry for each KiB of the arena, or for each slab if these are smaller
+    batches     StoredBatch, an entry for each KiB of the arena, or for each slab if these are smaller, and some for parts
     arena       buffer.memory bytes, as BufferPool cuts them
+    split       StoredSplit
+    scratch     where a codec or a split works, for the Sender and for the compression thread
 
 Each part begins at a page. _stored.pxd has the entries, and the order in which they are written. The numbers are those
 of the machine: the header says their order, and a file of another machine is refused.
@@ -28,7 +30,15 @@ from pathlib import Path
 from typing import NamedTuple, Self
 from weakref import WeakSet
 
-from kafkabuf.batches._stored import SIZE_OF_BATCH, SIZE_OF_PARTITION, SIZE_OF_TOPIC, StoredTables
+from kafkabuf.batches._stored import (
+    FOR_PARTS,
+    SIZE_OF_BATCH,
+    SIZE_OF_PARTITION,
+    SIZE_OF_SPLIT,
+    SIZE_OF_TOPIC,
+    StoredTables,
+)
+from kafkabuf.batches.codec import scratch_size
 from kafkabuf.errors import ConfigError
 
 MAGIC = b"kafkabuf spool\n\x00"
@@ -62,7 +72,7 @@ class Layout(NamedTuple):
 
     @property
     def batches(self) -> int:
-        return max(self.total // 1024, self.total // self.slab_size)
+        return max(self.total // 1024, self.total // self.slab_size) + FOR_PARTS
 
     @property
     def topics_at(self) -> int:
@@ -81,8 +91,16 @@ class Layout(NamedTuple):
         return _page_after(self.batches_at + self.batches * SIZE_OF_BATCH)
 
     @property
+    def split_at(self) -> int:
+        return _page_after(self.arena_at + self.total)
+
+    @property
+    def scratch_at(self) -> int:
+        return _page_after(self.split_at + SIZE_OF_SPLIT)
+
+    @property
     def size(self) -> int:
-        return self.arena_at + self.total
+        return self.scratch_at + 2 * _page_after(scratch_size(self.slab_size))
 
     def header(self) -> bytes:
         sizes = SIZE_OF_TOPIC, SIZE_OF_PARTITION, SIZE_OF_BATCH
@@ -168,11 +186,14 @@ class SpoolFile:
             os.close(mapped)
         self._mapping[_HEADER.size : _HEADER.size + _OWNER.size] = _OWNER.pack(os.getpid(), _boot())
         view = memoryview(self._mapping)
-        self.arena = view[layout.arena_at :]
+        self.arena = view[layout.arena_at : layout.arena_at + layout.total]
         self.tables = StoredTables(
             view[layout.topics_at : layout.topics_at + TOPICS * SIZE_OF_TOPIC],
             view[layout.partitions_at : layout.partitions_at + PARTITIONS * SIZE_OF_PARTITION],
             view[layout.batches_at : layout.batches_at + layout.batches * SIZE_OF_BATCH],
+            view[layout.split_at : layout.split_at + SIZE_OF_SPLIT],
+            self.arena,
+            view[layout.scratch_at :],
         )
 
     def sync(self) -> None:

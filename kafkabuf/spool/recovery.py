@@ -45,7 +45,6 @@ def recover(file: SpoolFile, accumulator: RecordAccumulator) -> Recovered:
             _recover(file, accumulator, place, recovered)
         except DamagedError as error:
             recovered.damaged.append(f"batch {place} of {file.path}: {error}")
-    _begin_to_compress(accumulator, recovered)
     for partition in recovered.partitions.values():
         partition.evidence = _evidence(file, partition)
     if recovered:
@@ -65,18 +64,6 @@ def _require_sendable(file: SpoolFile, accumulator: RecordAccumulator, places: l
                 f"{file.path} holds records that belong to no transaction, and this producer has a transactional.id: "
                 "deliver them first, with a producer without transactional.id"
             )
-
-
-def _begin_to_compress(accumulator: RecordAccumulator, recovered: Recovered) -> None:
-    """Not before the records have their memory back: the codec takes memory too."""
-    try:
-        accumulator.begin_to_compress()
-    except ConfigError as error:
-        if not recovered.records:
-            raise
-        log.warning(
-            "%s is too full to compress beside it, so batches go without compression: %s", recovered.path, error
-        )
 
 
 def _recover(file: SpoolFile, accumulator: RecordAccumulator, place: int, recovered: Recovered) -> None:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from kafkabuf.batches._split import split
+from kafkabuf.batches._stored import SIZE_OF_SPLIT
 from kafkabuf.spool import file as spool_file
 from kafkabuf.spool.file import Layout
 from rigs.producer import SLAB, TOPIC, Rig
@@ -26,7 +28,8 @@ class Deed(NamedTuple):
     piece: Callable[[Rig], object]
     during: list[bytes]
     settings: dict[str, Any] = {}  # noqa: RUF012 (nobody changes it)
-    ends: bool = False  # the piece ends the records that there are
+    ready: Callable[[Rig], object] = lambda rig: None  # what the process does with the records before the piece
+    left: set[int] | None = None  # the piece ends records: how many are left then
 
 
 def send(value: bytes) -> Callable[[Rig], object]:
@@ -42,25 +45,55 @@ def complete(rig: Rig) -> None:
     rig.incomplete()[0].complete(0, -1)
 
 
+def compress_and_put_back(rig: Rig) -> None:
+    rig.accumulator.put_back(rig.queue(), rig.drain_one())
+
+
+def split_head(rig: Rig) -> None:
+    split(rig.accumulator, rig.drain_one())
+
+
+def split_twice(rig: Rig) -> None:
+    for _ in range(2):
+        split_head(rig)
+
+
+def complete_front(rig: Rig) -> None:
+    rig.drain_one().complete(0, -1)
+
+
+def complete_front_and_drain(rig: Rig) -> None:
+    complete_front(rig)
+    rig.drain_one()
+
+
+FIVE = [b"%d" % number * 50 for number in range(5)]
+MAGIC_1 = {"record_magic": 1, "enable_idempotence": False}
+GZIP = {"compression_type": "gzip", "compression_gzip_level": 1}
 DEEDS = {
     "the first record": Deed([], send(b"first"), [b"first"]),
     "a record": Deed([b"there"], send(b"another"), [b"another"]),
     "a record that moves its batch": Deed([b"x" * 150, b"y" * 150], send(b"z" * 300), [b"z" * 300]),
     "a record behind a full batch": Deed([b"x" * 800], send(b"z" * 800), [b"z" * 800]),
     "a record of three slabs": Deed([b"there"], send(b"z" * 2500), [b"z" * 2500]),
-    "a message": Deed([b"there"], send(b"another"), [b"another"], {"record_magic": 1, "enable_idempotence": False}),
+    "a message": Deed([b"there"], send(b"another"), [b"another"], MAGIC_1),
     "a table": Deed([b"there"], send_table([b"1" * 500, b"2" * 500, b"3"]), [b"1" * 500, b"2" * 500, b"3"]),
     "a drain": Deed([b"there", b"too"], lambda rig: rig.drain_one(), []),
-    "a compression": Deed(
-        [b"x" * 300] * 2, lambda rig: rig.drain_one(), [], {"compression_type": "gzip", "compression_gzip_level": 1}
-    ),
+    "a compression": Deed([b"x" * 300] * 2, lambda rig: rig.drain_one(), [], GZIP),
     "a compressed message": Deed(
         [b"x" * 300] * 2,
         lambda rig: rig.drain_one(),
         [],
-        {"compression_type": "gzip", "compression_gzip_level": 1, "record_magic": 1, "enable_idempotence": False},
+        MAGIC_1 | GZIP,
     ),
-    "an acknowledgement": Deed([b"there", b"too"], complete, [], ends=True),
+    "an acknowledgement": Deed([b"there", b"too"], complete, [], left={0, 2}),
+    "a split": Deed(FIVE, split_head, []),
+    "a split of a part": Deed(FIVE, split_head, [], ready=split_head),
+    "a split of messages": Deed(FIVE, split_head, [], MAGIC_1),
+    "a split of compressed records": Deed(FIVE, split_head, [], GZIP, compress_and_put_back),
+    "a split of compressed messages": Deed(FIVE, split_head, [], MAGIC_1 | GZIP, compress_and_put_back),
+    "a compression of a part": Deed(FIVE, lambda rig: rig.drain_one(), [], GZIP, split_head),
+    "an acknowledged part": Deed(FIVE, complete_front_and_drain, [], ready=split_twice, left={4, 5}),
 }
 
 
@@ -78,6 +111,7 @@ def test_kill_at_any_instruction_leaves_each_record_whole_or_absent(
         rig = Rig(file=path, **settings)
         for value in deed.before:
             rig.send(value)
+        deed.ready(rig)
         return rig
 
     seen: set[int] = set()
@@ -96,7 +130,7 @@ def test_kill_at_any_instruction_leaves_each_record_whole_or_absent(
         left.write_bytes(states.whole())
         count = delivered(left, deed, settings)
         seen.add(count)
-    wanted = {0, len(deed.before)} if deed.ends else set(range(len(deed.before), len([*deed.before, *deed.during]) + 1))
+    wanted = deed.left or set(range(len(deed.before), len([*deed.before, *deed.during]) + 1))
     assert seen == wanted, "the piece ended before or behind what the test is about"
 
 
@@ -110,11 +144,12 @@ class States:
             slice(layout.topics_at, layout.topics_at + 512),
             slice(layout.partitions_at, layout.partitions_at + 128),
             slice(layout.batches_at, layout.batches_at + 1024),
-            slice(layout.arena_at, layout.size),
+            slice(layout.split_at, layout.split_at + SIZE_OF_SPLIT),
+            slice(layout.arena_at, layout.arena_at + layout.total),
         ]
 
     def now(self) -> tuple[bytes, ...]:
-        """The parts that a small producer writes to."""
+        """The parts that a small producer writes to. The scratch counts only where another part says so."""
         return tuple(self._mapping[part] for part in self._parts)
 
     def whole(self) -> bytes:
@@ -128,7 +163,8 @@ def delivered(left: Path, deed: Deed, settings: dict[str, Any]) -> int:
     assert rig.recovered.damaged == []
     rig.ack_all()
     values = [record.value for record in rig.log.get((TOPIC, 0), [])]
-    assert values == [*deed.before, *deed.during][: len(values)]
+    every = [*deed.before, *deed.during]
+    assert values == (every[: len(values)] if deed.left is None else every[len(every) - len(values) :])
     assert rig.file is not None
     rig.file.close()
     return len(values)

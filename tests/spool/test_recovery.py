@@ -11,7 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rigs.producer import SLAB, TOPIC, Rig, assert_whole
+from kafkabuf.batches._split import split
+from kafkabuf.errors import KafkaError
+from rigs.producer import PRODUCER_ID, SLAB, TOPIC, Rig, assert_whole
+from tests.batches.split_support import Topic
+from tests.effort import effort
 
 Storm = Callable[[Rig], list[bytes]]
 
@@ -132,6 +136,77 @@ def test_failed_records_do_not_come_back(path: Path) -> None:
     assert not after.recovered.records
 
 
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("seed", range(effort(40)))
+def test_parts_of_a_split_batch_come_back_as_they_are(path: Path, seed: int, settings: dict[str, Any]) -> None:
+    """Of batches that the broker finds too large: the parts that were acknowledged stay away, the others go once."""
+    draw = random.Random(seed)
+    limit = draw.choice((270, 500))
+    sent: list[bytes | None] = [b"%03d" % n * draw.choice((1, 5, 60)) for n in range(draw.choice((3, 12, 60)))]
+    there: list[bytes | None] = []
+    settings = {"linger_ms": 0, "max_in_flight_requests_per_connection": 1, **settings}
+    rig = Rig(file=path, **settings)
+    for value in sent:
+        rig.send(value)
+    for process in range(3):
+        topic = Topic(rig, limit)
+        for _ in range(draw.randrange(10)):
+            rig.turn()
+            topic.answer_under_way()
+            rig.clock.advance(0.5)
+        rig.turn()
+        there += topic.values()
+        rig = Rig(file=killed(rig, path.with_name(f"left {process}")), **settings)
+        assert rig.recovered is not None
+        assert (rig.recovered.records.total(), rig.recovered.damaged) == (len(sent) - len(there), [])
+        assert [batch.count for batch in rig.incomplete()] == [batch.count for batch in rig.queue().batches]
+    topic = Topic(rig, limit)
+    topic.serve()
+    assert there + topic.values() == sent
+    rig.accumulator.release_scratch()
+    assert_whole(rig.pool)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_failed_part_of_a_split_batch_does_not_come_back(path: Path, settings: dict[str, Any]) -> None:
+    rig = Rig(file=path, linger_ms=0, **settings)
+    for _ in range(8):
+        rig.send(random.Random(1).randbytes(50))
+    for _ in range(2):
+        split(rig.accumulator, rig.drain_one())
+    front, middle, *rest = rig.queue().batches
+    middle.fail(KafkaError("failed"))
+    after = Rig(file=killed(rig, path.with_name("left")), linger_ms=0, **settings)
+    assert [(b.first, b.count, b.base_sequence) for b in after.queue().batches] == [
+        (b.first, b.count, b.base_sequence) for b in (front, *rest)
+    ]
+    assert len(delivered(after)) == 8 - middle.count
+
+
+def test_last_part_fails_before_the_first_and_the_first_comes_back(path: Path) -> None:
+    rig = Rig(file=path)
+    for value in (b"first", b"last"):
+        rig.send(value)
+    split(rig.accumulator, rig.drain_one())
+    rig.queue().batches[1].fail(KafkaError("failed"))
+    after = Rig(file=killed(rig, path.with_name("left")))
+    assert delivered(after) == [b"first"]
+
+
+def test_numbers_that_a_part_got_but_never_used_are_its_own(path: Path) -> None:
+    """The header in front of its records belongs to the part before: a renumbered part has none yet."""
+    rig = Rig(file=path)
+    for value in (b"first", b"last"):
+        rig.send(value)
+    split(rig.accumulator, rig.drain_one())
+    state = rig.accumulator.producer_state
+    assert state is not None
+    state.set_producer_id_and_epoch(PRODUCER_ID, 1)
+    state.start_sequences_at_beginning(rig.queue())
+    after = Rig(file=killed(rig, path.with_name("left")))
+    assert [(b.producer_epoch, b.base_sequence) for b in after.queue().batches] == [(0, 0), (1, 1)]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_blocks_and_slabs_of_many_partitions_are_taken_where_they_lie(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
@@ -158,11 +233,10 @@ def test_codec_of_the_next_process_takes_no_memory_of_recovered_records(path: Pa
     assert delivered(after) == values
 
 
-def test_full_file_is_delivered_without_compression(path: Path) -> None:
+def test_file_without_a_free_slab_is_delivered_by_a_process_that_compresses(path: Path) -> None:
     rig = Rig(file=path, slabs=8)
     rig.fill(batches=8)
     after = Rig(file=killed(rig, path.with_name("left")), slabs=8, compression_type="gzip")
-    assert after.accumulator.scratches == 0
     assert len(delivered(after)) == 8
 
 
