@@ -73,6 +73,8 @@ class AccumulatorCore:
     def tables(self) -> StoredTables | None: ...
     transactional: bool
     idempotent: bool
+    refuses_when_full: bool
+    expires_since_send: bool
     slow_nodes: set[int]
     waits_since: dict[int, float]
     topics: dict[str, TopicQueues]

@@ -280,7 +280,7 @@ cdef class AccumulatorCore:
         return self.new_batch(queue, slab, extent) if queue.open is None else self.use_run(queue, r, slab, extent)
 
     cdef Py_ssize_t await_run(self, Py_ssize_t* extent, double patience) except -1:
-        deadline = self.clock.monotonic() + patience
+        deadline = self.clock.monotonic() + (0.0 if self.refuses_when_full else patience)
         cdef int depth = suspend(&self.pool.guard)
         try:
             if patience == NEVER_WAITS:
@@ -470,8 +470,11 @@ cdef class AccumulatorCore:
         cdef Batch batch, ahead = part_ahead(queue, entry)
         if ahead is None and not self.pool.occupy(slab, extent):
             return None
-        batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, extent,
-                              self.batch_size, b.magic, self.incomplete)
+        created = self.clock.monotonic()
+        if self.expires_since_send:
+            created -= max(0, kb_time_ms() - entry.created_ms) / 1000.0
+        batch = Batch.__new__(Batch, queue.topic, queue.partition, created, self.pool, slab, extent, self.batch_size,
+                              b.magic, self.incomplete)
         b.base = batch.own.builder.base + entry.offset
         b.write_limit = b.limit = b.capacity
         if ahead is not None:

@@ -310,6 +310,7 @@ cdef class SenderCore:
             wait = self._client.connection_delay(node_id)
         except AuthenticationError as error:
             self.recovery.fail_unauthenticated(queues, error)
+            wait = self.retry_backoff
         return wait
 
     cdef int keep_fresh(self, list batches, double now) except -1:

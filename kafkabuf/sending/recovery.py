@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kafkabuf.backoff import ExponentialBackoff
@@ -34,6 +35,7 @@ from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock
 from kafkabuf.errors import (
     AuthenticationError,
+    BufferExhaustedError,
     ClusterAuthorizationError,
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
@@ -97,6 +99,9 @@ _BEFORE_THE_APPEND = (
 ERRORS_OF_RECORDS = (InvalidRecordError, InvalidTimestampError, RecordListTooLargeError, RecordTooLargeError)
 
 
+_DROPPED = "the record was dropped to make room for newer records (kafkabuf.buffer.full=drop_oldest)"
+
+
 class Recovery(RecoveryPolicy):
     """The failed batches of one producer."""
 
@@ -120,6 +125,8 @@ class Recovery(RecoveryPolicy):
         self._numbers = state  # None: idempotence is off
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._logged_failure = ""  # the last error with which all buffered records failed
+        self._refusal_told_at = self._drop_told_at = float("-inf")
+        self.dropped = 0  # records
         self.forced = False  # the Sender closes by force: nothing goes again
         self.unseen = Failures()
         accumulator.on_failed = self.count_failed
@@ -149,6 +156,22 @@ class Recovery(RecoveryPolicy):
             if in_flight or (batch.base_sequence < 0 and self._accumulator.holds(batch)):
                 self._accumulator.give_up(batch, PurgedError("the record was purged"))
 
+    def drop_oldest(self) -> None:
+        """Fail the oldest batches that are not in flight until no thread waits for memory (drop_oldest)."""
+        pool = self._accumulator.pool
+        dropped = 0
+        for batch in sorted(self._accumulator.waiting_batches(), key=attrgetter("number")):
+            if not pool.waiting:
+                break
+            if not batch.claimed:
+                dropped += batch.count
+                self._accumulator.give_up(batch.whole or batch, BufferExhaustedError(_DROPPED))
+        self.dropped += dropped
+        now = self._clock.monotonic()
+        if dropped and now >= self._drop_told_at + TELL_EVERY:
+            self._drop_told_at = now
+            log.warning("the buffer is full: %d records were dropped up to now, the oldest first", self.dropped)
+
     def fail_everything(self, error: KafkaError) -> None:
         """The producer cannot send: no id, no right, or a transaction that has failed for good."""
         # The same error is logged as an error once only: all later records fail with it too.
@@ -158,7 +181,16 @@ class Recovery(RecoveryPolicy):
         self._accumulator.abort(error)
 
     def fail_unauthenticated(self, queues: list[PartitionQueue], error: AuthenticationError) -> None:
-        """Fail the batches that wait for a node that refuses the client, or whose certificate the client refuses."""
+        """Fail the batches that wait for a node that refuses the client, or whose certificate the client refuses.
+
+        With a file they wait: the password may be put right before the next process, or on the broker.
+        """
+        if self._accumulator.tables is not None:
+            now = self._clock.monotonic()
+            if now >= self._refusal_told_at + TELL_EVERY:
+                self._refusal_told_at = now
+                log.warning("the records wait in the file of kafkabuf.buffer.path: %s", error)
+            return
         for queue in queues:
             self._fail_waiting(queue, error)
 

@@ -53,6 +53,8 @@ class Sender:
         self.recovery = Recovery(config, accumulator, metadata, clock, self.stats, self.transactions)
         self.upkeep = Upkeep(config, accumulator, metadata, client, clock, self.recovery, self.transactions)
         self.core = SenderCore(config, accumulator, metadata, client, clock, self.stats, self.recovery, self.upkeep)
+        if config.buffer_full == "drop_oldest":
+            accumulator.pool.on_exhausted = partial(self.soon, self.recovery.drop_oldest)
         accumulator.pool.on_why = Explanation(accumulator, metadata, client)
 
     # ---- life --------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kafkabuf import KafkaProducer
-from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.errors import ClosedError, ConfigError, PurgedError, TimeoutError
+from kafkabuf.broker import EmbeddedCluster, Security
+from kafkabuf.errors import BufferExhaustedError, ClosedError, ConfigError, PurgedError, TimeoutError
 from kafkabuf.spool.file import Layout, SpoolFile
 from rigs.fake_client import read_records
 from tests.waiting import wait_until
@@ -249,3 +249,50 @@ def test_settings_of_the_file_need_the_file_and_a_response() -> None:
     ):
         with pytest.raises(ConfigError, match=text):
             KafkaProducer({"bootstrap.servers": "localhost:9"} | settings)
+
+
+def test_full_file_refuses_a_record_at_once_if_the_user_says_so(cluster: EmbeddedCluster, path: Path) -> None:
+    small = {"buffer_memory": 4096, "batch_size": 1024, "linger_ms": 600_000, "max_block_ms": 600_000}
+    cluster.create_topic("other")
+    with opened(cluster, path, buffer_full="refuse", **small) as producer:
+        producer.partitions_for(TOPIC)
+        cluster.kill_node(1)
+        with pytest.raises(BufferExhaustedError):
+            for _ in range(10):
+                producer.send(TOPIC, b"x" * 900)
+        cluster.start_node(1)
+
+
+def test_full_file_drops_its_oldest_records_if_the_user_says_so(
+    cluster: EmbeddedCluster, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "kafkabuf.producer")
+    small = {"buffer_memory": 4096, "batch_size": 1024, "linger_ms": 0, "max_block_ms": 60_000}
+    with opened(cluster, path, buffer_full="drop_oldest", **small) as producer:
+        producer.send(TOPIC, b"first").result(PATIENCE)
+        cluster.kill_node(1)
+        futures = [producer.send(TOPIC, b"%d" % number * 900) for number in range(10)]
+        cluster.start_node(1)
+        producer.flush(PATIENCE)
+        dropped = [future for future in futures if future.exception() is not None]
+    assert isinstance(dropped[0].exception(), BufferExhaustedError)
+    assert futures[-4:] == [future for future in futures if future.exception() is None][-4:]
+    assert len(stored(cluster)) == 1 + len(futures) - len(dropped)
+    assert "records were dropped up to now, the oldest first" in caplog.text
+
+
+def test_refused_password_fails_no_record_of_the_file(path: Path) -> None:
+    security = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "user"}
+    with EmbeddedCluster(brokers=1, security=Security(users={"user": "right"})) as cluster:
+        cluster.create_topic(TOPIC)
+        with opened(cluster, path, sasl_password="right", linger_ms=600_000, **security) as first:
+            first.send(TOPIC, b"waits")
+            first.close(0)
+        with opened(cluster, path, sasl_password="wrong", **security) as producer:
+            future = producer.send(TOPIC, b"waits too")
+            with pytest.raises(TimeoutError):
+                future.result(0.5)
+            producer.close(0)
+        with opened(cluster, path, sasl_password="right", **security) as last:
+            last.flush(PATIENCE)
+        assert stored(cluster) == [b"waits", b"waits too"]

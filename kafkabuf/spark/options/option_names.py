@@ -110,6 +110,11 @@ _REFUSED = {
     "kafka.partitioner.class": "a partitioner needs Python objects, and the sink makes none of its rows: add a column "
     "'partition'",
     "kafka.transactional.id": "the sink chooses its transactional ids: give .option('sinkId', ...)",
+    **{
+        f"kafka.{prefix}buffer.{name}": "Spark repeats a task that has failed: what its file held would come twice"
+        for prefix in ("kafkabuf.", "")
+        for name in ("path", "sync", "expire", "full", "unproven")
+    },
     "path": "save() takes no path here: name the topic with .option('topic', ...) and call .save()",
 }
 
