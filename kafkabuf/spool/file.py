@@ -45,10 +45,10 @@ MAGIC = b"kafkabuf spool\n\x00"
 VERSION = 1
 TOPICS, PARTITIONS = 1_024, 16_384
 _PAGE = 4_096
-_BYTE_ORDER = 0x01020304
+BYTE_ORDER = 0x01020304
 # magic, byte order, version, sizes of an entry of each table, bytes of the arena, bytes of a slab
-_HEADER = struct.Struct("=16sIIIIIqq")
-_OWNER = struct.Struct("=i64s")  # behind it: the process that has the file, and the boot of its machine
+HEADER = struct.Struct("=16sIIIIIqq")
+OWNER = struct.Struct("=i64s")  # behind it: the process that has the file, and the boot of its machine
 # File systems over a network: a lock or a mapping there does not hold for the other machines.
 _REMOTE = frozenset("9p afs ceph cifs glusterfs lustre nfs nfs4 smb2 smb3 smbfs".split())
 
@@ -104,7 +104,7 @@ class Layout(NamedTuple):
 
     def header(self) -> bytes:
         sizes = SIZE_OF_TOPIC, SIZE_OF_PARTITION, SIZE_OF_BATCH
-        return _HEADER.pack(MAGIC, _BYTE_ORDER, VERSION, *sizes, self.total, self.slab_size)
+        return HEADER.pack(MAGIC, BYTE_ORDER, VERSION, *sizes, self.total, self.slab_size)
 
 
 class SpoolFile:
@@ -135,7 +135,7 @@ class SpoolFile:
 
     def _is_blank(self) -> bool:
         """Whether the file holds nothing: it is empty, or its maker was killed before the header was written."""
-        return not any(os.pread(self._descriptor, _HEADER.size, 0))
+        return not any(os.pread(self._descriptor, HEADER.size, 0))
 
     def _make(self) -> None:
         os.ftruncate(self._descriptor, 0)
@@ -155,12 +155,12 @@ class SpoolFile:
         os.pwrite(self._descriptor, self.layout.header(), 0)
 
     def _require_same_layout(self) -> None:
-        header = os.pread(self._descriptor, _HEADER.size, 0)
+        header = os.pread(self._descriptor, HEADER.size, 0)
         path = f"kafkabuf.buffer.path: {self.path}"
-        if len(header) < _HEADER.size or not header.startswith(MAGIC):
+        if len(header) < HEADER.size or not header.startswith(MAGIC):
             raise ConfigError(f"{path} is a file of another program: name a file that does not exist yet")
-        _, byte_order, version, *sizes, total, slab_size = _HEADER.unpack(header)
-        if byte_order != _BYTE_ORDER:
+        _, byte_order, version, *sizes, total, slab_size = HEADER.unpack(header)
+        if byte_order != BYTE_ORDER:
             raise ConfigError(f"{path} was made on a machine with another byte order: drain it there")
         if version != VERSION or sizes != [SIZE_OF_TOPIC, SIZE_OF_PARTITION, SIZE_OF_BATCH]:
             raise ConfigError(
@@ -184,7 +184,7 @@ class SpoolFile:
             self._mapping = mmap.mmap(mapped, layout.size)
         finally:
             os.close(mapped)
-        self._mapping[_HEADER.size : _HEADER.size + _OWNER.size] = _OWNER.pack(os.getpid(), _boot())
+        self._mapping[HEADER.size : HEADER.size + OWNER.size] = OWNER.pack(os.getpid(), boot())
         view = memoryview(self._mapping)
         self.arena = view[layout.arena_at : layout.arena_at + layout.total]
         self.tables = StoredTables(
@@ -217,7 +217,7 @@ def _page_after(at: int) -> int:
     return -(-at // _PAGE) * _PAGE
 
 
-def _boot() -> bytes:
+def boot() -> bytes:
     """Which boot of the machine this is; b"" where the system does not say."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
@@ -271,8 +271,8 @@ def _lock(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner = os.pread(descriptor, _OWNER.size, _HEADER.size)
-        holder = f"process {_OWNER.unpack(owner)[0]}" if len(owner) == _OWNER.size else "another process"
+        owner = os.pread(descriptor, OWNER.size, HEADER.size)
+        holder = f"process {OWNER.unpack(owner)[0]}" if len(owner) == OWNER.size else "another process"
         raise ConfigError(
             f"kafkabuf.buffer.path: {holder} has {path} open: give each producer a file of its own, or close that one"
         ) from None
