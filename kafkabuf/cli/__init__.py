@@ -22,6 +22,7 @@ _COMMANDS = {
     "ping": "kafkabuf.cli.ping",
     "produce": "kafkabuf.cli.produce.command",
     "spark": "kafkabuf.cli.spark.command",
+    "spool": "kafkabuf.cli.spool.command",
 }
 
 

@@ -84,15 +84,27 @@ def _constant(text: bytes) -> Format:
 
 
 def _as_json(record: ConsumerRecord) -> bytes:
-    fields: dict[str, Any] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
+    return json_line(
+        {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            **json_content(record),
+        }
+    )
+
+
+def json_content(record: ConsumerRecord) -> dict[str, Any]:
+    """Key, value and headers for JSON."""
+    return {
         "key": _json_value(record.key),
         "value": _json_value(record.value),
         "headers": [[name, _json_value(value)] for name, value in record.headers],
     }
+
+
+def json_line(fields: Mapping[str, Any]) -> bytes:
     # JSON leaves the control characters from U+007F on as they are.
     text = _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(fields, ensure_ascii=False))
     return text.encode() + b"\n"

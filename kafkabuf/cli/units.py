@@ -16,3 +16,11 @@ def nbytes(amount: float) -> str:
 def counted(amount: int, noun: str) -> str:
     """As in 1 record and 1,000 records."""
     return f"{amount:,} {noun}{'s' * (amount != 1)}"
+
+
+def span(seconds: float) -> str:
+    """A time in its largest unit, as 3 min."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

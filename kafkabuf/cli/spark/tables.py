@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from kafkabuf.cli.spark.state import HeldBack, Marker, OpenTransaction, Partition, Sink, Status
+from kafkabuf.cli.units import span
 from kafkabuf.process import _time
 
 _UNKNOWN = "?"
 _NAMED = 4  # partitions that a cell names
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def show(status: Status, console: Console) -> None:
@@ -159,12 +159,5 @@ def when(time_ms: int | None, between: str = " ") -> str:
     if time_ms is None:
         return _UNKNOWN
     seconds = (_time.time_ms() - time_ms) / 1000
-    distance = f"{_span(seconds)} ago" if seconds >= 0 else f"in {_span(-seconds)}"
+    distance = f"{span(seconds)} ago" if seconds >= 0 else f"in {span(-seconds)}"
     return f"{datetime.fromtimestamp(time_ms / 1000):%Y-%m-%d %H:%M:%S}{between}({distance})"
-
-
-def _span(seconds: float) -> str:
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
