@@ -122,8 +122,10 @@ def config_of(
     config_file: Path | None,
     properties: tuple[str, ...],
     wanted: tuple[str, ...] = (),
+    fixed: Mapping[str, str] | None = None,
 ) -> ProducerConfig:
-    """The settings of the connection, and those of the file that begin with a `wanted` prefix.
+    """The settings of the connection, and those of the file that begin with a `wanted` prefix. The command itself knows
+    the `fixed` ones.
 
     Raises click.UsageError where the user has to correct an option.
     """
@@ -136,6 +138,7 @@ def config_of(
         if bootstrap_servers is not None:
             given["bootstrap.servers"] = bootstrap_servers
         settings = {"max.block.ms": _MAX_BLOCK_MS, **_needed(in_kafkas_names(in_file), wanted), **given}
+        settings |= fixed or {}
         if "bootstrap.servers" not in settings:
             raise click.UsageError("name the cluster: --bootstrap-servers HOST:PORT,...")
         return ProducerConfig.from_mapping(settings)

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kafkabuf.cli.long_input import progress_of
-from kafkabuf.cli.output import safe_output
+from kafkabuf.cli.connection import (
+    OF_SENDING,
+    Finite,
+    config_of,
+    connection_options,
+    errors_explained,
+    require_topic,
+    servers_of,
+)
+from kafkabuf.cli.long_input import interruptible, progress_of
+from kafkabuf.cli.output import StoppedBySignalError
 from kafkabuf.cli.units import counted
 
 if TYPE_CHECKING:
@@ -127,14 +136,13 @@ def export(path: Path, output_format: str, output: Path | None, topics: tuple[st
     kafkabuf spool export /var/spool/app/buffer --topic orders --output orders.jsonl
     kafkabuf spool export /var/spool/app/buffer --format parquet --output records.parquet
     """
-    from kafkabuf.cli.connection import require_topic
     from kafkabuf.cli.spool.export import Export, sink_of
 
     for topic in topics:
         require_topic(topic)
     if output_format == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output FILE: its directory is at its end")
-    with safe_output(), _reading(path) as reader:
+    with _reading(path) as reader:
         if reader.holder is not None:
             click.echo(f"Note: process {reader.holder} has the file open, and goes on sending its records.", err=True)
         with sink_of(output_format, output) as sink, progress_of(reader.nbytes) as progress:
@@ -143,6 +151,60 @@ def export(path: Path, output_format: str, output: Path | None, topics: tuple[st
     for note in written.notes():
         click.echo(note, err=True)
     if written.damaged:
+        raise click.exceptions.Exit(1)
+
+
+@spool.command()
+@_path
+@click.option(
+    "--timeout",
+    type=Finite(0),
+    metavar="SECONDS",
+    help="End after this time, and leave the rest in PATH. Default: wait until each record has an outcome.",
+)
+@_json
+@connection_options
+def drain(
+    path: Path,
+    timeout: float | None,
+    as_json: bool,
+    bootstrap_servers: str | None,
+    config_file: Path | None,
+    properties: tuple[str, ...],
+) -> None:
+    """Deliver the records in PATH to the cluster without the application, in order, as its next start would.
+
+    It asks the cluster which of the records it has already, and sends the others. buffer.memory and batch.size are
+    those of the file. What belongs to a transaction that was not committed is dropped. Ctrl-C and SIGTERM end it, and
+    leave the rest in PATH. Exit status: 0 the cluster has all records; 1 records remain in PATH, are damaged, or were
+    refused; 2 an option or setting is wrong; 130 Ctrl-C; 143 SIGTERM.
+
+    \b
+    kafkabuf spool drain /var/spool/app/buffer -b localhost:9092
+    kafkabuf spool drain /var/spool/app/buffer --config client.properties -X kafkabuf.buffer.unproven=keep
+    kafkabuf spool drain /var/spool/app/buffer --timeout 60 --json -b localhost:9092 | jq .remaining
+    """
+    from kafkabuf.cli.spool.drain import drain, lines_of, settings_of
+
+    with _reading(path) as reader:
+        fixed, nbytes = settings_of(reader), reader.nbytes
+    config = config_of(bootstrap_servers, config_file, properties, (*OF_SENDING, "kafkabuf."), fixed)
+    if config.transactional_id:
+        raise click.UsageError("this command has no transactions: leave transactional.id out")
+    if fixed is None:
+        click.echo(f"{path} holds no record that waits", err=True)
+        return
+    with errors_explained(servers_of(config)), interruptible() as interrupt, progress_of(nbytes) as progress:
+        drained = drain(config, interrupt, timeout, nbytes, progress)
+    *notes, end = lines_of(drained)
+    for note in notes:
+        click.echo(note, err=True)
+    if as_json:
+        click.echo(json.dumps(drained.as_json(), indent=2))
+    if interrupt.seen:
+        raise StoppedBySignalError(f"interrupted; {end}", interrupt.number)
+    click.echo(end, err=True)
+    if not drained.whole:
         raise click.exceptions.Exit(1)
 
 
