@@ -216,7 +216,8 @@ def test_compression_that_was_under_way_hides_nothing_that_comes_later(
     monkeypatch.setattr(compression, "codec", lambda *_: Codec(1, putting(packed), lambda *_: 0))
 
     def prepare() -> Rig:
-        rig = Rig(file=path, slabs=SLABS, compression_type="gzip")
+        rig = Rig([1, 1], file=path, slabs=SLABS, compression_type="gzip")
+        rig.send(b"p" * 600, partition=1)  # the next two slabs lie in one page
         for value in (b"x" * 300, b"x" * 300, b"y" * 600):
             rig.send(value)
         return rig
@@ -239,6 +240,7 @@ def test_compression_that_was_under_way_hides_nothing_that_comes_later(
             last = now
             batches = SpoolReader(path).batches(with_data=True)
             next(batches)
+            next(batches)
     assert any(shadowed)
     assert batches is not None
     (behind,) = batches
@@ -247,16 +249,16 @@ def test_compression_that_was_under_way_hides_nothing_that_comes_later(
 
 
 def test_batch_may_have_the_memory_of_a_batch_that_has_ended(path: Path) -> None:
-    rig = Rig([1, 1], file=path)
-    rig.fill(batches=1)
-    rig.send(b"small", partition=1)
+    rig = Rig([1, 1], file=path, batch_size=4 * SLAB, buffer_memory=32 * SLAB)
+    rig.send(b"x" * 3500)
+    rig.send(b"small", partition=1)  # in a block of a slab
     with SpoolReader(path) as reader:
         batches = reader.batches()
         next(batches)
         ended = rig.incomplete()[0]
         rig.accumulator.discard(ended)
         ended.complete(0, -1)
-        rig.send(b"z" * 700, partition=1)
+        rig.send(b"z" * 2700, partition=1)  # the batch moves to the slab that is free again
         (batch,) = batches
         assert isinstance(batch, HeldBatch), batch
         assert batch.records == 2
@@ -280,14 +282,15 @@ def test_what_is_read_is_whole_while_batches_come_move_and_end(
     path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, codec: str
 ) -> None:
     draw = random.Random(seed)
-    rig = Rig([1] * 4, file=path, slabs=16, compression_type=codec, max_block_ms=0)
+    sizes = {"batch_size": 4 * SLAB, "buffer_memory": 64 * SLAB}
+    rig = Rig([1] * 4, file=path, **sizes, compression_type=codec, max_block_ms=0)
     sent = 0
 
     def send() -> None:
         nonlocal sent
-        if rig.pool.free_bytes < 4 * SLAB:
+        if rig.pool.free_bytes < 16 * SLAB:
             rig.ack_all()
-        rig.send(b"%d " % sent * draw.choice((1, 20, 100)), partition=draw.randrange(4))
+        rig.send(b"%d " % sent * draw.choice((1, 20, 300)), partition=draw.randrange(4))
         sent += 1
 
     def step() -> None:
