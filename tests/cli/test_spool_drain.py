@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.cli import main
 from rigs.producer import Rig
@@ -29,7 +28,6 @@ MAGIC_1 = {"record_magic": 1, "enable_idempotence": False}
 
 KILLED = """
 import ast, os, sys
-from kafkabuf import KafkaProducer
 settings, topic, values = ast.literal_eval(sys.argv[1]), sys.argv[2], ast.literal_eval(sys.argv[3])
 producer = KafkaProducer(**settings)
 for value in values:
