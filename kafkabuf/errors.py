@@ -403,6 +403,12 @@ class UnsupportedCompressionTypeError(KafkaError):
     code = 76
 
 
+class OffsetNotAvailableError(RetriableError):
+    """A new leader does not know yet up to where its log is committed."""
+
+    code = 78
+
+
 class ThrottlingQuotaExceededError(RetriableError):
     code = 89
 

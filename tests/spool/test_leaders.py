@@ -18,7 +18,7 @@ from tests.spool import stage as scripts
 from tests.spool.stage import ABSENT, FORGOTTEN, THERE, UNPROVEN, DeadProcess, Stage, leaders, outcomes, prove_one
 from tests.waiting import PATIENCE, wait_until
 
-UNSUPPORTED_VERSION, NOT_LEADER, FENCED, TIMED_OUT = 35, 6, 74, 7
+UNSUPPORTED_VERSION, NOT_LEADER, FENCED, TIMED_OUT, OFFSET_NOT_AVAILABLE = 35, 6, 74, 7, 78
 
 
 def stage_of(cluster: EmbeddedCluster) -> Stage:
@@ -88,7 +88,7 @@ def test_batch_that_compaction_removed_is_unproven(cluster: EmbeddedCluster) -> 
 # ---- trouble ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [NOT_LEADER, FENCED, TIMED_OUT])
+@pytest.mark.parametrize("code", [NOT_LEADER, FENCED, TIMED_OUT, OFFSET_NOT_AVAILABLE])
 @pytest.mark.parametrize("api_key", [messages.DESCRIBE_PRODUCERS, messages.LIST_OFFSETS, messages.FETCH])
 def test_errors_that_pass_are_asked_again(api_key: int, code: int, cluster: EmbeddedCluster) -> None:
     process = DeadProcess(stage_of(cluster), stage_of(cluster).new_topic())
