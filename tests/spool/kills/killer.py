@@ -1,0 +1,185 @@
+"""The parent: runs the processes of a case, kills them, strikes the cluster, and reads what has arrived."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from random import Random
+
+from kafkabuf.config import ProducerConfig
+from kafkabuf.spool._entries import live_entries
+from kafkabuf.spool.file import Layout, SpoolFile
+from tests.spool.kills import storm
+from tests.spool.kills.ledger import Ledger, Mark, Phase
+from tests.spool.kills.oracle import Arrived, faults
+from tests.spool.kills.plan import AWAY, Plan, first_number
+from tests.spool.kills.reader import Place, Reader
+from tests.spool.kills.trouble import Trouble
+
+PATIENCE = 60.0  # seconds
+# A process that cannot go on, because its buffer is full and the cluster is away, is killed by then.
+_LONGEST_LIFE = 0.3
+_POLL = 0.0003
+_MANY = 1_000
+
+
+class Fault(AssertionError):
+    """A promise that does not hold."""
+
+
+class Killer:
+    """Runs cases on one cluster. `processes` forks the children from a server that has imported `storm`."""
+
+    def __init__(self, trouble: Trouble, reader: Reader, processes: ForkServerContext) -> None:
+        self.done: Counter[str] = Counter()
+        self._trouble = trouble
+        self._reader = reader
+        self._processes = processes
+        self._logs: dict[Place, list[Arrived]] = {}
+        self._again = 0  # so often a record may have come again
+
+    def run(self, plan: Plan) -> None:
+        """Raises Fault, and then leaves the folder of the case."""
+        folder = Path(tempfile.mkdtemp(prefix=f"kills-{plan.seed}-"))
+        self._trouble.create(plan.topics)
+        self._logs = defaultdict(list)
+        self._again = 0 if plan.once else _MANY
+        draw = Random(plan.seed)
+        with Ledger(folder / "ledger", len(plan.lives)) as ledger:
+            for number in range(len(plan.lives)):
+                _Life(self, plan, number, folder, ledger, draw).run()
+            self._read(plan)
+            found = [*faults(plan, ledger.marks(), self._logs, self._again), *left_in(folder / "buffer", plan)]
+            self.done["returned"] += ledger.marks().count(Mark.RETURNED)
+        self.done["arrived"] += sum(map(len, self._logs.values()))
+        if found:
+            raise Fault("\n".join([f"seed {plan.seed}: {folder} has the logs of the processes", *found, str(plan)]))
+        shutil.rmtree(folder)
+
+    def start(self, plan: Plan, life: int, folder: Path) -> ForkServerProcess:
+        arguments = (plan, life, folder, self._trouble.bootstrap_servers)
+        process = self._processes.Process(target=storm.main, args=arguments, daemon=True)
+        process.start()
+        return process
+
+    def _read(self, plan: Plan) -> None:
+        for place, log in self._reader.read(plan.topics).items():
+            self._logs[place] += log
+
+    # ---- trouble
+
+    def strike(self, plan: Plan, kind: str, draw: Random) -> None:
+        self.done[kind] += 1
+        self._trouble.strike(kind, plan.topics, draw)
+
+    def strike_away(self, plan: Plan, kind: str, draw: Random) -> None:
+        """No process runs. What has arrived is read before it goes, and nothing proves then that it had arrived."""
+        if kind not in AWAY:
+            return
+        self._trouble.mend()
+        if kind in ("made again", "deleted"):
+            self._trouble.await_committed(plan.topics)
+            self._read(plan)
+            self._again += 1
+        self._trouble.strike_away(kind, plan.topics, self._reader.positions(plan.topics), draw)
+        if kind == "made again":
+            self._reader.forget(plan.topics)
+
+    def mend(self) -> None:
+        self._trouble.mend()
+
+
+class _Life:
+    """One process of a case, from its start to its end."""
+
+    def __init__(self, killer: Killer, plan: Plan, number: int, folder: Path, ledger: Ledger, draw: Random) -> None:
+        self._killer = killer
+        self._plan = plan
+        self._number = number
+        self._life = plan.lives[number]
+        self._first = first_number(number, 0)
+        self._errors = folder / f"errors-{number}"
+        self._file = folder / "buffer"
+        self._ledger = ledger
+        self._draw = draw
+        self._process = killer.start(plan, number, folder)
+
+    def run(self) -> None:
+        try:
+            if self._draw.random() < 0.7:  # the trouble around the kill before lasts until this process runs
+                time.sleep(self._draw.uniform(0, 0.02))
+            self._killer.mend()
+            if self._life.instant:
+                self._await(lambda: not self._lives_on or self._has_sent(self._life.struck_at), _LONGEST_LIFE)
+                self._killer.strike(self._plan, self._life.cluster, self._draw)
+                self._await_instant()
+                self._kill()
+            else:
+                self._await(lambda: not self._lives_on, PATIENCE)
+            self._check_end()
+            self._killer.strike_away(self._plan, self._life.cluster, self._draw)
+        finally:
+            self._process.kill()
+            self._process.join(PATIENCE)
+
+    @property
+    def _lives_on(self) -> bool:
+        return self._process.is_alive()
+
+    def _has_sent(self, records: int) -> bool:
+        """Whether the first thread has begun to send so many. It does not send more than are in its plan."""
+        records = min(records, self._life.records - 1)
+        return self._ledger[self._first + records] != Mark.NEVER
+
+    def _await_instant(self) -> None:
+        life, started = self._life, time.monotonic()
+        reached: Callable[[], bool] = {
+            "records": lambda: self._has_sent(int(life.after)),
+            "opened": lambda: self._ledger.phase(self._number) >= Phase.OPENED,
+            "started": lambda: True,
+            "closing": lambda: self._ledger.phase(self._number) >= Phase.CLOSING,
+        }[life.instant]
+        self._await(lambda: reached() or not self._lives_on, _LONGEST_LIFE)
+        if life.instant != "records":
+            time.sleep(life.after)
+        self._killer.done["milliseconds"] += round(1000 * (time.monotonic() - started))
+
+    def _await(self, condition: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL)
+        return True
+
+    def _kill(self) -> None:
+        if self._lives_on:
+            self._killer.done["kills"] += 1
+            self._killer.done[f"when {self._life.instant}"] += 1
+        self._process.kill()
+
+    def _check_end(self) -> None:
+        if not self._life.instant and self._lives_on:
+            os.kill(self._process.pid or 0, signal.SIGUSR1)  # it writes its stacks to its file of errors
+            time.sleep(0.5)
+            raise Fault(f"the last process did not end within {PATIENCE} s: {self._errors.read_text()}")
+        self._process.join(PATIENCE)
+        if self._file.exists():  # for whoever looks into a fault
+            shutil.copy(self._file, self._file.with_name(f"buffer-{self._number}"))
+        if self._process.exitcode not in (0, -signal.SIGKILL):
+            raise Fault(f"process {self._number} ended with {self._process.exitcode}: {self._errors.read_text()}")
+
+
+def left_in(path: Path, plan: Plan) -> list[str]:
+    """What the file holds after a clean end."""
+    config = ProducerConfig.from_mapping(plan.lives[-1].settings | {"bootstrap_servers": "localhost:9"})
+    with SpoolFile(path, Layout(config.buffer_memory, config.slab_size)) as file:
+        left = live_entries(file.tables)
+    return [f"the file still holds the batches {left} after a clean close"] if left else []

@@ -1,0 +1,89 @@
+"""Reads what has arrived, by librdkafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Mapping
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from tests.spool.kills.oracle import Arrived
+
+_PATIENCE = 60.0  # seconds
+
+Place = tuple[str, int]
+
+
+class Reader:
+    """Each `read` goes on where the one before has ended."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._positions: dict[Place, int] = {}
+        self._consumer = self._open()
+
+    def _open(self) -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": self._bootstrap_servers,
+                "group.id": "reader",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 10,
+                "reconnect.backoff.max.ms": 100,
+                "log_level": 0,
+            }
+        )
+
+    def forget(self, topics: Container[str]) -> None:
+        """The topics were made again."""
+        self._consumer.close()
+        self._consumer = self._open()
+        self._positions = {place: at for place, at in self._positions.items() if place[0] not in topics}
+
+    def positions(self, topics: Container[str]) -> dict[Place, int]:
+        """Up to where it has read."""
+        return {place: at for place, at in self._positions.items() if place[0] in topics}
+
+    def read(self, topics: Mapping[str, int]) -> dict[Place, list[Arrived]]:
+        """The records of all partitions up to their ends."""
+        places = [(topic, number) for topic, count in topics.items() for number in range(count)]
+        begins = {place: self._positions.get(place, 0) for place in places}
+        ends = {place: self._end(place) for place in places}
+        logs: dict[Place, list[Arrived]] = {place: [] for place in places}
+        wanted = [place for place in places if ends[place] > begins[place]]
+        self._consumer.assign([TopicPartition(*place, begins[place]) for place in wanted])
+        left = sum(ends[place] - begins[place] for place in places)
+        while left:
+            messages = self._consumer.consume(min(left, 10_000), timeout=_PATIENCE)
+            assert messages, f"{left} records did not come"
+            for message in messages:
+                assert message.error() is None, message.error()
+                logs[message.topic() or "", message.partition() or 0].append(_arrived(message))
+            left -= len(messages)
+        self._consumer.unassign()
+        self._positions |= ends
+        return logs
+
+    def _end(self, place: Place) -> int:
+        """Asks until the consumer knows the leader: it may have moved."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return int(self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=_PATIENCE)[1])
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                self._consumer.list_topics(place[0], timeout=_PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+
+def _arrived(message: Message) -> Arrived:
+    headers: Any = tuple(message.headers() or [])
+    return Arrived(message.key(), message.value(), headers, message.timestamp()[1])

@@ -1,0 +1,57 @@
+"""Trouble of three nodes of Apache Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from rigs.real_cluster import RealCluster
+from rigs.real_kafka import KAFKA_4
+from tests.spool.kills.trouble import Trouble
+
+# Nodes forget a producer a second after the newest timestamp of its records. The second setting is internal.
+_FORGETFUL = {"producer.id.expiration.ms": "1000", "producer.id.expiration.check.interval.ms": "200"}
+
+
+class RealTrouble(Trouble):
+    """Three nodes of Apache Kafka."""
+
+    replicas = 3
+    nodes = range(1, 4)
+    real = True
+
+    def __init__(self, version: str = KAFKA_4) -> None:
+        super().__init__()
+        self._cluster = RealCluster(version, options=_FORGETFUL)
+
+    def __enter__(self) -> Self:
+        self._cluster.start()
+        self.bootstrap_servers = self._cluster.bootstrap_servers
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._cluster.stop()
+
+    def _move(self, topics: Mapping[str, int], draw: Random) -> None:
+        self._cluster.move_leader(draw.choice(list(topics)), 0)
+
+    def _pause(self, node: int) -> None:
+        self._cluster.pause(node)
+        self._mends.append(lambda: self._cluster.resume(node))
+
+    def _stop(self, node: int) -> None:
+        self._cluster.shut_down(node)
+        self._mends.append(lambda: self._cluster.restart(node))
+
+    def _kill(self, node: int) -> None:
+        self._cluster.kill(node)
+        self._mends.append(lambda: self._cluster.restart(node))
+
+    def mend(self) -> None:
+        """Nodes start beside each other: one alone has no quorum."""
+        mends, self._mends = self._mends, []
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda mend: mend(), mends))
