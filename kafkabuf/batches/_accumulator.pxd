@@ -121,7 +121,7 @@ cdef class AccumulatorCore:
     cdef public bint transactional      # the batches belong to transactions
     cdef public bint idempotent         # no batch is sent before it has numbers
     cdef public bint refuses_when_full  # a record for which there is no memory is refused at once
-    cdef public bint expires_since_send # delivery.timeout.ms of an adopted batch counts from its first record on
+    cdef public bint since_send         # delivery.timeout.ms of an adopted batch counts from its first record on
     # ---- guarded by the producer's lock
     cdef readonly set slow_nodes        # nodes that get no records without key and partition (KIP-794)
     cdef readonly dict waits_since      # node id -> time since which the node has taken no batch that was ready

@@ -74,7 +74,7 @@ class AccumulatorCore:
     transactional: bool
     idempotent: bool
     refuses_when_full: bool
-    expires_since_send: bool
+    since_send: bool
     slow_nodes: set[int]
     waits_since: dict[int, float]
     topics: dict[str, TopicQueues]

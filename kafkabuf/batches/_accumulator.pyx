@@ -471,7 +471,7 @@ cdef class AccumulatorCore:
         if ahead is None and not self.pool.occupy(slab, extent):
             return None
         created = self.clock.monotonic()
-        if self.expires_since_send:
+        if self.since_send:
             created -= max(0, kb_time_ms() - entry.created_ms) / 1000.0
         batch = Batch.__new__(Batch, queue.topic, queue.partition, created, self.pool, slab, extent, self.batch_size,
                               b.magic, self.incomplete)

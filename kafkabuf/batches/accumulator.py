@@ -60,7 +60,7 @@ class RecordAccumulator(DrainCore):
         self.transactional = config.transactional_id is not None
         self.idempotent = config.enable_idempotence
         self.refuses_when_full = config.buffer_full == "refuse"
-        self.expires_since_send = config.buffer_expire == "since_send"
+        self.since_send = config.buffer_expire == "since_send"
         self._compression_thread: CompressionThread | None = None
         self._adaptive = config.partitioner_adaptive_partitioning_enable
         self._delivery_timeout_ms = config.delivery_timeout_ms

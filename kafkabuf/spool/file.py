@@ -3,7 +3,7 @@
     header      a page: what the file is, for whom it was made, and which process has it
     topics      StoredTopic, 1,024 entries
     partitions  StoredPartition, 16,384 entries
-    batches     StoredBatch, an entry for each KiB of the arena, or for each slab if these are smaller, and some for parts
+    batches     StoredBatch, an entry for each KiB of the arena, or for each slab if these are smaller; some for parts
     arena       buffer.memory bytes, as BufferPool cuts them
     split       StoredSplit
     scratch     where a codec or a split works, for the Sender and for the compression thread

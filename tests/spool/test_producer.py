@@ -257,9 +257,10 @@ def test_full_file_refuses_a_record_at_once_if_the_user_says_so(cluster: Embedde
     with opened(cluster, path, buffer_full="refuse", **small) as producer:
         producer.partitions_for(TOPIC)
         cluster.kill_node(1)
+        for _ in range(4):
+            producer.send(TOPIC, b"x" * 900)
         with pytest.raises(BufferExhaustedError):
-            for _ in range(10):
-                producer.send(TOPIC, b"x" * 900)
+            producer.send(TOPIC, b"x" * 900)
         cluster.start_node(1)
 
 
