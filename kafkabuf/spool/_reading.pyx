@@ -11,10 +11,10 @@ from libc.stdint cimport uint8_t
 
 from kafkabuf._pool cimport BufferPool
 from kafkabuf._records cimport (
-    BATCH_BASE_SEQUENCE, BATCH_PRODUCER_EPOCH, BATCH_PRODUCER_ID, LARGEST_BATCH, RecordsBuilder, finish,
+    BATCH_BASE_SEQUENCE, BATCH_PRODUCER_EPOCH, BATCH_PRODUCER_ID, LARGEST_BATCH, RecordsBuilder, finish, records_start,
 )
 from kafkabuf.batches._stored cimport (
-    LONGEST_NAME, StoredBatch, StoredPartition, StoredTables, extent_of, slab_of,
+    LONGEST_NAME, StoredBatch, StoredPartition, StoredSplit, StoredTables, extent_of, slab_of,
 )
 from kafkabuf.memory._view cimport items_of, length_of, view_of
 from kafkabuf.wire._wire cimport get_i16, get_i32, get_i64
@@ -49,12 +49,27 @@ def is_unchanged(bytes before not None, bytes after not None):
     cdef const StoredBatch* a = <const StoredBatch*><const char*>before
     cdef const StoredBatch* b = <const StoredBatch*><const char*>after
     return bool(
-        b.live and a.number == b.number and a.first == b.first and a.run == b.run and a.partition == b.partition
+        b.live and a.number == b.number and a.first == b.first and a.run == b.run and a.offset == b.offset
+        and a.partition == b.partition
         and a.builder.codec == b.builder.codec and a.builder.base_timestamp == b.builder.base_timestamp
         and a.builder.position <= b.builder.position and a.shadowed == b.shadowed
         and a.base_sequence == b.base_sequence and a.producer_id == b.producer_id
         and a.producer_epoch == b.producer_epoch and a.renumbered == b.renumbered
     )
+
+
+def is_behind(bytes ahead not None, bytes entry not None):
+    """Whether two batches are parts of one, in its run, and `ahead` goes first."""
+    cdef const StoredBatch* a = <const StoredBatch*><const char*>ahead
+    cdef const StoredBatch* b = <const StoredBatch*><const char*>entry
+    return bool(a.number == b.number and a.run == b.run and a.offset <= b.offset and a.builder.capacity
+                <= <size_t>(b.offset - a.offset) + records_start(&b.builder))
+
+
+def places_of_split(bytes split not None):
+    """The places of both halves in the table, while a batch is being split; else none. Nobody has checked them yet."""
+    cdef const StoredSplit* halves = <const StoredSplit*><const char*>split
+    return (halves.front_place, halves.rest_place) if halves.decided else ()
 
 
 # ---- an entry in tables of the reader's own --------------------------------------------------------------------------
@@ -76,10 +91,11 @@ def vacate(BufferPool pool not None, bytes entry not None):
 
 
 def facts_of(StoredTables tables not None, Py_ssize_t place):
-    """(magic, codec, bytes, time of opening in ms, whether it belongs to a transaction). `mend` comes first."""
+    """(magic, codec, bytes, time of opening in ms, whether it is not sent before it has numbers, whether it belongs to
+    a transaction). `mend` comes first."""
     cdef StoredBatch* entry = &tables.batches[place]
     return (entry.builder.magic, entry.builder.codec, entry.builder.position, entry.created_ms,
-            bool(entry.transactional))
+            bool(entry.idempotent), bool(entry.transactional))
 
 
 def numbers_of(StoredTables tables not None, Py_ssize_t place):

@@ -20,18 +20,26 @@ from typing import Self
 from uuid import UUID
 
 from kafkabuf._pool import BufferPool
-from kafkabuf.batches._stored import SIZE_OF_BATCH, SIZE_OF_PARTITION, SIZE_OF_TOPIC, StoredTables
+from kafkabuf.batches._stored import (
+    SIZE_OF_BATCH,
+    SIZE_OF_PARTITION,
+    SIZE_OF_SPLIT,
+    SIZE_OF_TOPIC,
+    StoredTables,
+)
 from kafkabuf.errors import ConfigError
 from kafkabuf.spool._entries import DamagedError, mend, partition_of
 from kafkabuf.spool._reading import (
     NO_RESERVE,
     facts_of,
+    is_behind,
     is_shadowed,
     is_unchanged,
     live_entries_in,
     numbers_of,
     occupy,
     partition_at,
+    places_of_split,
     records_of,
     vacate,
 )
@@ -69,7 +77,7 @@ class HeldPartition:
 
 @dataclass(frozen=True, slots=True)
 class HeldBatch:
-    """A batch that is whole. Without numbers, -1 each, an idempotent producer has never sent it."""
+    """A batch that is whole. Without numbers it has -1 for each."""
 
     place: int
     number: int
@@ -83,12 +91,13 @@ class HeldBatch:
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    idempotent: bool  # it is not sent before it has numbers
     transactional: bool
     data: bytes  # the batch as a log has it, with offsets from 0; b"" unless asked for
 
     @property
     def may_be_in_cluster(self) -> bool:
-        return self.base_sequence >= 0
+        return self.base_sequence >= 0 or not self.idempotent
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,8 @@ class SpoolReader:
             self.of_this_boot = owners_boot.rstrip(b"\0") == boot()
             self.holder = _holder(self._descriptor, self.owner)
             self._map()
+            self._split, self._halves = b"", dict[int, bytes]()
+            self._see_split()
             self._live = sorted(self._live_entries())
             self.nbytes = sum(min(max(position, 0), self.layout.total) for _, _, _, position in self._live)
             # Behind the batches: the tables have the partitions of all of them.
@@ -129,13 +140,50 @@ class SpoolReader:
         for first in range(0, self.layout.batches, _PIECE):
             count = min(_PIECE, self.layout.batches - first)
             at = self.layout.batches_at + first * SIZE_OF_BATCH
-            yield from live_entries_in(os.pread(self._descriptor, count * SIZE_OF_BATCH, at), first)
+            entries = live_entries_in(os.pread(self._descriptor, count * SIZE_OF_BATCH, at), first)
+            yield from (entry for entry in entries if entry[2] not in self._halves)
+        for place, half in self._halves.items():
+            yield from live_entries_in(half, place)
 
     def _read_tables(self) -> None:
         topics = os.pread(self._descriptor, TOPICS * SIZE_OF_TOPIC, self.layout.topics_at)
         partitions = os.pread(self._descriptor, PARTITIONS * SIZE_OF_PARTITION, self.layout.partitions_at)
         self._entry = bytearray(SIZE_OF_BATCH)  # the batch that is read at present
-        self._tables = StoredTables(bytearray(topics), bytearray(partitions), self._entry)
+        no_split = bytearray(SIZE_OF_SPLIT)
+        self._tables = StoredTables(
+            bytearray(topics), bytearray(partitions), self._entry, no_split, self._arena, self._scratch
+        )
+
+    def _see_split(self) -> None:
+        """A batch may be in the middle of its split (_stored.pxd): then carry the split out here, and read the halves.
+
+        The process that splits the batch may be killed there, or be about to go on.
+        """
+        split = os.pread(self._descriptor, SIZE_OF_SPLIT, self.layout.split_at)
+        if split == self._split:
+            return
+        if self._halves:
+            self._forget_changes()
+        places = [place for place in places_of_split(split) if 0 <= place < self.layout.batches]
+        if places:
+            self._carry_out_split()
+        self._split, self._halves = split, {place: self._mapped_entry(place) for place in places}
+
+    def _carry_out_split(self) -> None:
+        """Tables over this process's own copy of the file do that when they are made."""
+        at, split_at = self.layout.batches_at, self.layout.split_at
+        view = memoryview(self._mapping)
+        batches = view[at : at + self.layout.batches * SIZE_OF_BATCH]
+        split = view[split_at : split_at + SIZE_OF_SPLIT]
+        StoredTables(bytearray(), bytearray(), batches, split, self._arena, self._scratch)
+
+    def _mapped_entry(self, place: int) -> bytes:
+        at = self.layout.batches_at + place * SIZE_OF_BATCH
+        return self._mapping[at : at + SIZE_OF_BATCH]
+
+    def _forget_changes(self) -> None:
+        """What was changed here lies in pages of this process's own, which do not follow the file any more."""
+        self._mapping.madvise(mmap.MADV_DONTNEED)
 
     def _map(self) -> None:
         try:
@@ -147,12 +195,16 @@ class SpoolReader:
             )
         except OSError as error:
             raise UnreadableError(f"{self.path} cannot be mapped into memory: {error.strerror}") from None
+        layout, mapped = self.layout, memoryview(self._mapping)
+        self._arena = mapped[layout.arena_at : layout.arena_at + layout.total]
+        self._scratch = mapped[layout.scratch_at :]
         try:
             # Its runs are free until `_claimed` takes them.
-            self._pool = BufferPool(*self.layout, memory=memoryview(self._mapping)[self.layout.arena_at :])
+            self._pool = BufferPool(*self.layout, memory=self._arena)
         except (ConfigError, MemoryError) as error:
             raise UnreadableError(f"{self.path} cannot be read: {error}") from None
         self._claims: dict[int, bytes] = {}  # the entries whose runs are taken, by place
+        self._ahead: dict[tuple[str, int], bytes] = {}  # the entry that was read last of a partition
 
     def __len__(self) -> int:
         """How many batches the file held, the damaged ones included."""
@@ -175,6 +227,7 @@ class SpoolReader:
         The batches that recovery would leave as damaged come as DamagedBatch.
         """
         self._vacate([*self._claims])
+        self._ahead.clear()
         for number, _, place, _ in self._live:
             batch = self._settled(place, number, with_data)
             if batch is not None:
@@ -184,7 +237,8 @@ class SpoolReader:
         """The batch as it was at one moment."""
         batch: HeldBatch | DamagedBatch | None
         for _ in range(_TRIES):
-            before = self._entry_at(place)
+            self._see_split()
+            split, before = self._split, self._entry_at(place)
             if [live[0] for live in live_entries_in(before, place)] != [number]:
                 return None
             self._entry[:] = before
@@ -193,13 +247,16 @@ class SpoolReader:
                 batch = self._read(place, number, with_data)
             except DamagedError as error:
                 batch = DamagedBatch(place, str(error))
-            if shadowed:  # `mend` has copied records into pages that are now this process's own, and stay as they are
-                self._mapping.madvise(mmap.MADV_DONTNEED)
-            if is_unchanged(before, self._entry_at(place)):
+            if shadowed and not self._halves:  # `mend` has copied records
+                self._forget_changes()
+            self._see_split()
+            if self._split == split and is_unchanged(before, self._entry_at(place)):
                 return self._claimed(before, batch)
         return DamagedBatch(place, "its process changes it faster than it can be read")
 
     def _entry_at(self, place: int) -> bytes:
+        if place in self._halves:
+            return self._halves[place]
         return os.pread(self._descriptor, SIZE_OF_BATCH, self.layout.batches_at + place * SIZE_OF_BATCH)
 
     def _read(self, place: int, number: int, with_data: bool) -> HeldBatch | None:
@@ -208,17 +265,21 @@ class SpoolReader:
         topic, partition = partition_of(self._tables, 0)
         if count == 0:
             return None
-        magic, codec, nbytes, opened_ms, transactional = facts_of(self._tables, 0)
+        magic, codec, nbytes, opened_ms, idempotent, transactional = facts_of(self._tables, 0)
         data = records_of(self._tables, 0) if with_data else b""
         producer_id, epoch, sequence = numbers_of(self._tables, 0)
         return HeldBatch(
             place, number, topic, partition, count, nbytes, opened_ms, magic, CODECS[codec], producer_id, epoch,
-            sequence, transactional, data,
+            sequence, idempotent, transactional, data,
         )  # fmt: skip
 
     def _claimed(self, entry: bytes, batch: HeldBatch | DamagedBatch | None) -> HeldBatch | DamagedBatch | None:
         """The batch, or, where another batch has its memory, the damage."""
         if not isinstance(batch, HeldBatch) or batch.transactional:  # recovery drops these, whatever their memory has
+            return batch
+        ahead = self._ahead.get((batch.topic, batch.partition))
+        self._ahead[batch.topic, batch.partition] = entry
+        if ahead is not None and is_behind(ahead, entry):
             return batch
         if not occupy(self._tables, self._pool, 0):
             if self.holder is not None:  # a batch that was read before may have ended, and left its memory to this one

@@ -28,6 +28,7 @@ MAGIC_1 = {"record_magic": 1, "enable_idempotence": False}
 
 KILLED = """
 import ast, os, sys
+from kafkabuf import KafkaProducer
 settings, topic, values = ast.literal_eval(sys.argv[1]), sys.argv[2], ast.literal_eval(sys.argv[3])
 producer = KafkaProducer(**settings)
 for value in values:
