@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Container, Mapping
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
@@ -13,6 +13,18 @@ from tests.spool.kills.oracle import Arrived
 _PATIENCE = 60.0  # seconds
 
 Place = tuple[str, int]
+T = TypeVar("T")
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """What librdkafka answers. A node that has moved or was away costs it a request or two."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if time.monotonic() > deadline:
+                raise RuntimeError(str(error)) from None  # no process can pickle a KafkaException
 
 
 class Reader:
@@ -67,15 +79,16 @@ class Reader:
         return logs
 
     def _end(self, place: Place) -> int:
-        """Asks until the consumer knows the leader: it may have moved."""
-        deadline = time.monotonic() + _PATIENCE
-        while True:
+        """Asks for the topic again where the leader has moved."""
+
+        def ask() -> int:
             try:
                 return int(self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=_PATIENCE)[1])
             except KafkaException:
-                if time.monotonic() > deadline:
-                    raise
                 self._consumer.list_topics(place[0], timeout=_PATIENCE)
+                raise
+
+        return patiently(ask)
 
     def __enter__(self) -> Self:
         return self

@@ -8,12 +8,15 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
 from rigs.real_cluster import RealCluster
 from rigs.real_kafka import KAFKA_4
-from tests.spool.kills.trouble import Trouble
+from tests.spool.kills.trouble import PATIENCE, Trouble
 
-# Nodes forget a producer a second after the newest timestamp of its records. The second setting is internal.
-_FORGETFUL = {"producer.id.expiration.ms": "1000", "producer.id.expiration.check.interval.ms": "200"}
+# How often a node looks for producers that it may forget. The setting is internal.
+_OPTIONS = {"producer.id.expiration.check.interval.ms": "200"}
+_EXPIRATION = "producer.id.expiration.ms"
 
 
 class RealTrouble(Trouble):
@@ -25,7 +28,7 @@ class RealTrouble(Trouble):
 
     def __init__(self, version: str = KAFKA_4) -> None:
         super().__init__()
-        self._cluster = RealCluster(version, options=_FORGETFUL)
+        self._cluster = RealCluster(version, options=_OPTIONS)
 
     def __enter__(self) -> Self:
         self._cluster.start()
@@ -34,6 +37,15 @@ class RealTrouble(Trouble):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._cluster.stop()
+
+    def _expire(self, topics: Mapping[str, int]) -> None:
+        """Only while no producer runs: else a retry could find itself forgotten."""
+        for milliseconds in ("1000", "86400000"):
+            entry = ConfigEntry(_EXPIRATION, milliseconds, incremental_operation=AlterConfigOpType.SET)
+            every_node = ConfigResource(ResourceType.BROKER, "", incremental_configs=[entry])
+            self._admin.incremental_alter_configs([every_node])[every_node].result(PATIENCE)
+            if milliseconds == "1000":
+                self._await(topics, lambda _, place, answer: answer.producers == {})
 
     def _move(self, topics: Mapping[str, int], draw: Random) -> None:
         self._cluster.move_leader(draw.choice(list(topics)), 0)

@@ -21,7 +21,7 @@ from kafkabuf.spool.evidence import Answer
 from kafkabuf.spool.leaders import Leaders
 from rigs.real_kafka import admin_client, create_topic
 from tests.spool.kills.plan import SMALL, SMALL_LIMIT
-from tests.spool.kills.reader import Place
+from tests.spool.kills.reader import Place, patiently
 
 PATIENCE = 60.0  # seconds
 _NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
@@ -48,7 +48,7 @@ class Trouble:
 
     def create(self, topics: Mapping[str, int]) -> None:
         """Create those that do not exist."""
-        existing = self._admin.list_topics(timeout=PATIENCE).topics
+        existing = patiently(lambda: self._admin.list_topics(timeout=PATIENCE)).topics
         for topic, partitions in topics.items():
             if topic not in existing:
                 configs = {"max.message.bytes": str(SMALL_LIMIT)} if topic == SMALL else {}
@@ -62,13 +62,14 @@ class Trouble:
             case "deleted":
                 self._delete_records(read, draw)
             case "expired":
-                self._await(topics, lambda _, place, answer: answer.producers == {})
+                self._expire(topics)
 
     def _make_again(self, topics: Mapping[str, int]) -> None:
         for deleted in self._admin.delete_topics(list(topics)).values():
             deleted.result(PATIENCE)
         deadline = time.monotonic() + PATIENCE
-        while set(topics) & set(self._admin.list_topics(timeout=PATIENCE).topics) and time.monotonic() < deadline:
+        while set(topics) & set(patiently(lambda: self._admin.list_topics(timeout=PATIENCE)).topics):
+            assert time.monotonic() < deadline, f"{topics} are still there after {PATIENCE} s"
             time.sleep(0.02)
         self.create(topics)
 
@@ -123,6 +124,10 @@ class Trouble:
         mends, self._mends = self._mends, []
         for mend in mends:
             mend()
+
+    def _expire(self, topics: Mapping[str, int]) -> None:
+        """The nodes forget all producers of these topics."""
+        raise NotImplementedError
 
     def _move(self, topics: Mapping[str, int], draw: Random) -> None:
         raise NotImplementedError
