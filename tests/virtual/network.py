@@ -90,7 +90,7 @@ class Link(asyncio.Transport):
         super().__init__()
         self.node = node
         self._loop = loop
-        self._poller = poller
+        self.poller = poller
         self.near, self._far = socket.socketpair()
         self._far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
         self._far.setblocking(False)
@@ -111,7 +111,7 @@ class Link(asyncio.Transport):
     def pump(self) -> bool:
         """Read what the client has written, and say whether there was anything."""
         stirred = False
-        while self._poller.polled and not self.over:
+        while self.poller.polled and not self.over:
             try:
                 data = self._far.recv(_CHUNK)
             except BlockingIOError:
@@ -128,7 +128,7 @@ class Link(asyncio.Transport):
     def _at_client(self, data: bytes | None) -> None:
         if self.over:
             return
-        self._poller.stirred = True
+        self.poller.stirred = True
         if data is None:
             self.over = True
             self._far.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkabuf import KafkaProducer
 from kafkabuf.batches.accumulator import RecordAccumulator
@@ -13,11 +13,28 @@ from kafkabuf.network.client import NetworkClient
 from kafkabuf.sending.lifetime import Running
 from kafkabuf.sending.sender import Sender
 from tests.virtual.network import VirtualPoller, resolve
+from tests.virtual.proof import VirtualProof
 
 if TYPE_CHECKING:
     from tests.virtual.world import World
 
 NEVER = float("inf")
+
+
+class Mortal(Protocol):
+    """The user of a process that crashes."""
+
+    @property
+    def dies_later(self) -> bool: ...
+    def die(self) -> None: ...
+
+
+class Crashed(BaseException):
+    """The process crashes here: what runs is to be left at once."""
+
+    def __init__(self, user: Mortal) -> None:
+        super().__init__()
+        self.user = user
 
 
 class VirtualRunning(Running):
@@ -52,6 +69,12 @@ class VirtualRunning(Running):
     def start(self, producer: Any) -> None:
         self._world.running.append(self)
 
+    def vanish(self) -> None:
+        """End as a process does that is killed: no step follows."""
+        self.over = True
+        self._world.running.remove(self)
+        self._world.cut(self.poller)
+
     def turn(self) -> None:
         allocators, mine = self.accumulator.nonwaiting_allocators, threading.get_ident()
         self._world.turning = self
@@ -62,8 +85,14 @@ class VirtualRunning(Running):
             if self.over:
                 self.sender._end()
                 self.accumulator.pool.forget_hooks()
+                self.at_end()
             elif self._lingers:
                 self._world.fail(f"the Sender sleeps although it is closing and all its work is done: {self}")
+        except Crashed as crashed:
+            if crashed.user.dies_later:
+                raise
+            self._world.turning = None
+            crashed.user.die()
         finally:
             allocators.pop(mine, None)
             self._world.turning = None
@@ -127,5 +156,18 @@ class VirtualProducer(KafkaProducer):
         self.virtual = VirtualRunning(self._world, accumulator, self._sender, self._poller)
         return self.virtual
 
+    def _assemble(self, client: NetworkClient, state: Any) -> None:
+        super()._assemble(client, state)
+        self.proof = None if self._spool is None else VirtualProof(self._world, self._spool, self.config)
+        if self._spool is not None and self.proof is not None:
+            self._spool.start = self.proof.start  # type: ignore[method-assign]
+
     def _in_sender_thread(self) -> bool:
         return self._world.turning is self.virtual
+
+    def vanish(self) -> None:
+        """The process is killed. Its file stays as it is: the caller has a copy, which nothing here can change."""
+        self._finalizer.detach()
+        self.virtual.vanish()
+        if self.proof is not None and not self.proof.over:
+            self.proof.vanish()

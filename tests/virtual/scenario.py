@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.virtual.oracle import Archive
+from tests.virtual.spooled import SpooledUser
 from tests.virtual.trouble import Trouble
 from tests.virtual.users import AT_ONCE, SOURCE, TransactionalUser, User
 from tests.virtual.world import World
@@ -29,24 +32,22 @@ def simulate(seed: int) -> Counter[str]:
         request_log=0,
     )
     try:
-        _live(world, random)
+        with TemporaryDirectory() as folder:
+            _live(world, random, Path(folder))
     finally:
         world.close()
     world.done["microseconds"] = round(world.now() * 1e6)
     return world.done
 
 
-def _live(world: World, random: Random) -> None:
+def _live(world: World, random: Random, folder: Path) -> None:
     archive, topics = Archive(), ["t", "u"][: random.choice((1, 2))]
     trouble = Trouble(world, archive, topics)
     for name in topics:
         trouble.create(name)
     world.cluster.catalogue.create_topic(SOURCE[0], 1, len(world.nodes))
     horizon = random.choice((5.0, 30.0, 120.0, 600.0))
-    users = [
-        (TransactionalUser if random.random() < 0.4 else User)(world, f"u{number}", topics, _settings(random, horizon))
-        for number in range(random.choice((1, 1, 2)))
-    ]
+    users = [_user(world, random, f"u{number}", topics, horizon, folder) for number in range(random.choice((1, 1, 2)))]
     trouble.schedule(horizon, _MOST_TROUBLE)
     end = world.now() + horizon
     for _ in range(random.randrange(4, _MOST_ACTIONS)):
@@ -55,6 +56,8 @@ def _live(world: World, random: Random) -> None:
         if world.now() >= end:
             break
     trouble.end()
+    for user in users:
+        user.calm()
     world.rest(max(_patience(user.producer.config) for user in users))
     for user in users:
         user.check_alive()
@@ -70,6 +73,15 @@ def _live(world: World, random: Random) -> None:
     contents = archive.contents(world.cluster.catalogue.topics)
     for user in users:
         user.check(contents)
+
+
+def _user(world: World, random: Random, name: str, topics: list[str], horizon: float, folder: Path) -> User:
+    kind, settings = random.random(), _settings(random, horizon)
+    if kind < 0.4:
+        return TransactionalUser(world, name, topics, settings)
+    if kind < 0.6:
+        return SpooledUser(world, name, topics, settings, folder)
+    return User(world, name, topics, settings)
 
 
 def _settings(random: Random, horizon: float) -> dict[str, Any]:

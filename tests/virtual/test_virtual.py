@@ -16,7 +16,7 @@ from tests.virtual.scenario import simulate
 _STRETCH = 75
 _SEEDS = effort(4) * _STRETCH
 _TROUBLE = ("kill", "stop", "pause", "isolate", "move", "delete", "grow", "fail", "doubt", "lose", "slow", "throttle",
-            "cut", "block", "double", "drop", "refuse")  # fmt: skip
+            "cut", "block", "double", "drop", "refuse", "crash")  # fmt: skip
 _REPLAYED = tuple(range(16))
 
 

@@ -202,6 +202,9 @@ class User:
         detection = 1.2 * config.socket_connection_setup_timeout_ms + config.request_timeout_ms
         return AT_ONCE + (config.linger_ms + (detection if self.world.frozen else 0.0)) / 1000
 
+    def calm(self) -> None:
+        """The trouble is over."""
+
     # ---- when all is well again --------------------------------------------------------------------------------------
 
     def check_alive(self) -> None:

@@ -25,6 +25,7 @@ from kafkabuf.clock import Lockable, ManualClock
 from kafkabuf.network.resolve import Address
 from tests.virtual.loop import VirtualLoop
 from tests.virtual.network import Link, VirtualPoller, black_hole
+from tests.virtual.proof import VirtualProof
 from tests.virtual.runner import NEVER, VirtualRunning
 from tests.virtual.threads import Threads
 
@@ -103,7 +104,7 @@ class World:
         self.silent: set[int] = set()  # dead nodes whose connections stay open, and which refuse no new connection
         self.threads = Threads(self.random, self.random.choice((0.0,) * 7 + (0.003,)))
         self.slowness = self.random.choice((0.0, 0.001, 0.02))
-        self.running: list[VirtualRunning] = []
+        self.running: list[VirtualRunning | VirtualProof] = []
         self.turning: VirtualRunning | None = None
         self.links: list[Link] = []
         self._holes: list[socket.socket] = []
@@ -203,7 +204,7 @@ class World:
             heapq.heappop(self._events)[2]()
             stirred = True
         self.loop.settle()
-        for running in self.running:
+        for running in list(self.running):
             if not running.over and running.due_at <= now:
                 running.turn()
                 stirred = True
@@ -234,6 +235,13 @@ class World:
             return link.near
 
         return connect
+
+    def cut(self, poller: VirtualPoller) -> None:
+        """A process ends: the kernel closes its connections."""
+        for link in self.links:
+            if link.poller is poller:
+                link.near.close()
+                poller.polled = True
 
     def links_to(self, node: Node) -> list[Link]:
         return [link for link in self.links if link.node is node]
