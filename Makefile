@@ -26,7 +26,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .NOTPARALLEL:
 .PHONY: help build java demo demo-kafka quick test test-all test-whole fetch slowest
 .PHONY: kerberos test-kerberos test-peers test-pythons test-spark-kills test-spark-kill test-spark-versions test-spark-wheels wheel wheels sdist sbom
-.PHONY: simulate fuzz fuzz-api sanitize sanitize-core test-portable lint format docs docs-check bench bench-gate bench-accept lock clean
+.PHONY: simulate fuzz fuzz-api sanitize sanitize-core test-portable lint format docs docs-check bench bench-spool bench-gate bench-accept lock clean
 
 help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -166,6 +166,9 @@ docs-check: $(VENV)/.docs  ## Build the docs site without the script that draws 
 
 bench: java $(VENV)/.bench  ## Measure every claim, peers beside us, real Apache Kafka; one of them: bench-send ... (ARGS go to it)
 	@$(BIN)/python -m bench all $(ARGS)
+
+bench-spool: $(VENV)/.bench  ## Measure what the buffer's file costs, beside other stores that outlive a process (ARGS: --rounds 1 --scale 0.05)
+	@$(BIN)/python -m bench all --only spool $(ARGS)
 
 bench-%: java $(VENV)/.bench
 	@$(BIN)/python -m bench $* $(ARGS)

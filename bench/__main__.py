@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from bench import claims, clients, harness, machine, plot, report
+from bench import brokers, claims, clients, harness, machine, plot, report
 from bench.claim import ROUNDS, Case, Claim, Job, Results
 from bench.measure import BATCH_LARGE, BATCH_SMALL, measure
-from rigs.jars import JarsUnavailableError
+from rigs.jars import JarsUnavailableError, java, resolve_kafka
 from rigs.real_kafka import KAFKA_4, RealKafka
 
 OUTPUT = harness.ROOT / "build" / "bench"
@@ -60,7 +60,8 @@ def _command(claim: Claim) -> click.Command:
         if claim.cluster is not None and bootstrap_servers:
             raise click.BadParameter(f"{claim.name} starts a cluster of its own: leave out --bootstrap-servers")
         _prepare(cases)
-        with _kafka(claim.needs_kafka and claim.cluster is None, bootstrap_servers) as (servers, version):
+        needed = claim.needs_kafka and claim.cluster is None
+        with _kafka(needed, bootstrap_servers, embedded=claim.embedded) as (servers, version):
             _run(claim, cases, amount, rounds, servers, version, output)
 
     return command
@@ -79,15 +80,22 @@ def _command(claim: Claim) -> click.Command:
     help="Every claim has a share of this time. The first round of each runs in any case, others while there is time. "
     "A claim that takes minutes gets less work than by its own command.",
 )
+@click.option("--only", default="", metavar="PREFIX", help="Measure the claims whose names begin so.")
 @bootstrap_option
 @output_option
-def everything(rounds: int, scale: float, minutes: float, bootstrap_servers: str | None, output: Path) -> None:
+def everything(
+    rounds: int, scale: float, minutes: float, only: str, bootstrap_servers: str | None, output: Path
+) -> None:
     """Measure every claim in turn, with one Kafka, but for those that `claims.APART` names."""
     ends = time.monotonic() + 60 * minutes
-    loaded = [claims.load(name) for name in claims.MODULES if name not in claims.APART]
+    names = [name for name in claims.MODULES if name not in claims.APART and name.startswith(only)]
+    if not names:
+        raise click.BadParameter(f"no claim's name begins with {only}; the claims are: {', '.join(claims.MODULES)}")
+    loaded = [claims.load(name) for name in names]
     _prepare(case for claim in loaded for case in claim.briefly())
     verdicts, failed = [], []
-    with _kafka(True, bootstrap_servers) as (servers, version):
+    embedded = all(claim.embedded for claim in loaded)
+    with _kafka(True, bootstrap_servers, embedded=embedded) as (servers, version):
         for number, claim in enumerate(loaded):
             amount = max(round(claim.amount * claim.brief * scale), 1)
             times = min(rounds, claim.rounds)
@@ -146,17 +154,34 @@ def _run(
 
 
 @contextmanager
-def _kafka(needed: bool, bootstrap: str | None) -> Iterator[tuple[str, str]]:
-    """The address and the version of a Kafka for the time of the `with`."""
+def _kafka(needed: bool, bootstrap: str | None, *, embedded: bool = False) -> Iterator[tuple[str, str]]:
+    """The address and the version of a Kafka for the time of the `with`.
+
+    `embedded`: where there is no Apache Kafka, the embedded cluster takes its place, and the figures say so.
+    """
     if not needed:
         yield "", "not used"
     elif bootstrap:
         yield bootstrap, f"of {bootstrap}"
+    elif embedded and not _has_kafka():
+        harness.console.print("Starting the embedded cluster ...")
+        with brokers.broker() as address:
+            yield address, "none: the embedded cluster"
     else:
         harness.console.print(f"Starting Apache Kafka {KAFKA_4} ...")
         with RealKafka(KAFKA_4, options=harness.BROKER_OPTIONS) as kafka:
             _warm_up(kafka.bootstrap_servers)
             yield kafka.bootstrap_servers, KAFKA_4
+
+
+def _has_kafka() -> bool:
+    try:
+        java()
+        resolve_kafka(KAFKA_4)
+    except JarsUnavailableError as error:
+        harness.console.print(f"There is no Apache Kafka: {error}", soft_wrap=True, highlight=False)
+        return False
+    return True
 
 
 def _warm_up(bootstrap: str) -> None:

@@ -125,6 +125,8 @@ class Claim:
     """The part of the amount, and of the repetitions in a case, that is enough in a run of all claims: less than 1 for
     a claim that takes minutes."""
     needs_kafka: bool = True
+    embedded: bool = False
+    """Whether it may run on the embedded cluster where there is no Apache Kafka."""
     cluster: Callable[[], AbstractContextManager[str]] | None = None
     """Starts a cluster for this claim alone, and yields its address. None: the claim uses the Kafka of all claims."""
     notes: Sequence[str] = ()

@@ -34,6 +34,9 @@ MODULES = {
     "perf": "cli.perf",
     "produce": "cli.produce",
     "tls": "network.tls",
+    "spool": "spool.rates",
+    "spool-latency": "spool.latency",
+    "spool-outage": "spool.outage",
 }
 # `python -m bench all` leaves these out: they measure no peer, and take their time.
 APART = {"batches"}

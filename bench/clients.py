@@ -77,7 +77,7 @@ def kafkabuf(
     return open_
 
 
-def kafkabuf_arrow(batch_size: int) -> Client:
+def kafkabuf_arrow(batch_size: int, *, settings: Mapping[str, Any] | None = None) -> Client:
     """send_arrow() of a table's batches, 10,000 rows each."""
 
     @contextmanager
@@ -94,8 +94,8 @@ def kafkabuf_arrow(batch_size: int) -> Client:
             producer.flush()
             return records
 
-        settings = {"batch_size": batch_size, "linger_ms": LINGER_MS, "acks": "all"}
-        with closing(KafkaProducer(settings, bootstrap_servers=bootstrap)) as producer:
+        merged = {"batch_size": batch_size, "linger_ms": LINGER_MS, "acks": "all"} | dict(settings or {})
+        with closing(KafkaProducer(merged, bootstrap_servers=bootstrap)) as producer:
             yield publish
 
     return open_

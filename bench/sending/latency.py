@@ -9,9 +9,11 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 from bench import java
 from bench.claim import Case, Claim, Goal, Job, Measurement, Metric
@@ -33,14 +35,16 @@ Opener = Callable[[Job, Callable[[object], None]], AbstractContextManager[Sendin
 
 
 @contextmanager
-def _kafkabuf(job: Job, on_delivery: Callable[[object], None]) -> Iterator[Sending]:
+def kafkabuf(
+    job: Job, on_delivery: Callable[[object], None], settings: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[Sending]:
     from kafkabuf import KafkaProducer
 
     def delivered(metadata: object, error: object) -> None:
         on_delivery(error)
 
-    settings = {"bootstrap.servers": job.bootstrap, "acks": "all", "linger.ms": 0}
-    with closing(KafkaProducer(settings)) as producer:
+    ours = {"bootstrap.servers": job.bootstrap, "acks": "all", "linger.ms": 0}
+    with closing(KafkaProducer(ours | dict(settings))) as producer:
         yield partial(producer.send, job.topic, VALUE, callback=delivered), producer.flush
 
 
@@ -67,7 +71,7 @@ def _confluent(job: Job, on_delivery: Callable[[object], None]) -> Iterator[Send
         poller.join()
 
 
-def _measure(open_: Opener, rate: int, job: Job) -> Measurement:
+def measure(open_: Opener, rate: int, job: Job) -> Measurement:
     acknowledged: list[int] = []
     failed: list[object] = []
 
@@ -130,8 +134,8 @@ def _theirs(rate: int) -> str:
 
 def _cases(rate: int) -> Iterator[Case]:
     theirs = _theirs(rate)
-    yield Case(_ours(rate), partial(_measure, _kafkabuf, rate), baseline=theirs)
-    yield Case(theirs, partial(_measure, _confluent, rate), baseline=theirs)
+    yield Case(_ours(rate), partial(measure, kafkabuf, rate), baseline=theirs)
+    yield Case(theirs, partial(measure, _confluent, rate), baseline=theirs)
     yield Case(f"Java, {rate:,}/s", partial(_java, rate), baseline=theirs, check=java.require_compiler)
 
 
