@@ -119,7 +119,7 @@ cdef Batch part_ahead(PartitionQueue queue, const StoredBatch* entry):
         return None
     ahead = <Batch>queue.batches[len(queue.batches) - 1]
     if (ahead.stored.run == entry.run and ahead.stored.number == entry.number
-            and ahead.stored.offset + <int64_t>ahead.stored.builder.capacity
+            and ahead.stored.offset + <int64_t>ahead.stored.builder.position
             <= entry.offset + <int64_t>records_start(&entry.builder)):
         return ahead
     return None
@@ -477,9 +477,9 @@ cdef class AccumulatorCore:
                               b.magic, self.incomplete)
         b.base = batch.own.builder.base + entry.offset
         b.write_limit = b.limit = b.capacity
+        batch.stored = entry
         if ahead is not None:
             batch.stand_behind(ahead)
-        batch.stored = entry
         batch.tables = self.tables
         batch.thunks = []
         # A batch that has gone is not compressed any more: its header says that it is plain.

@@ -19,7 +19,9 @@ from kafkabuf.process._lock cimport enter_lock, leave_lock
 from kafkabuf.memory._order cimport kb_in_order
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
-from kafkabuf.batches._stored cimport StoredBatch, StoredTables, cast_shadow, pack_run, put_numbers, unshadow
+from kafkabuf.batches._stored cimport (
+    StoredBatch, StoredTables, cast_shadow, life_of, pack_run, put_numbers, seal_records, unseal, unshadow,
+)
 from kafkabuf.cpython._sealed cimport seal
 
 from kafkabuf.batches.codec import DoesNotFit
@@ -115,6 +117,7 @@ cdef class Batch:
         self.leader_epoch = -1
         self.stored = &self.own
         self.stored.run = pack_run(slab, extent)
+        self.stored.other_run = ~self.stored.run
         put_numbers(self.stored, -1, -1, -1)
         self.incomplete = incomplete
         self.compression = 1.0
@@ -203,7 +206,7 @@ cdef class Batch:
         entry.transactional = transactional
         entry.idempotent = idempotent
         kb_in_order()
-        entry.live = True
+        entry.live = life_of(entry)
         self.stored = entry
         self.tables = tables
         return True
@@ -231,6 +234,8 @@ cdef class Batch:
             part.whole = self
         self.parts.append(self)
         ahead.behind = self
+        ahead.stored.builder.capacity = <size_t>(
+            self.stored.offset + <int64_t>records_start(&self.stored.builder) - ahead.stored.offset)
         self.claim()
         return 0
 
@@ -246,6 +251,8 @@ cdef class Batch:
         kb_in_order()
         self.stored.run = pack_run(slab, extent)
         kb_in_order()
+        self.stored.other_run = ~self.stored.run
+        kb_in_order()
         self.slab = slab
         self.extent = extent
         self.generation = self.pool.generation(slab, extent)
@@ -256,6 +263,8 @@ cdef class Batch:
         if not self.closed:
             self.closed = True
             self.pool.set_state(self.slab, self.extent, CLOSED)
+            if self.tables is not None:
+                seal_records(self.stored)
         return 0
 
     cdef int compress(self, object codec, uint8_t* scratch, Py_ssize_t scratch_size) except -1:
@@ -280,8 +289,11 @@ cdef class Batch:
         if fits and <size_t>size + wrap_overhead(b) < plain:
             if self.tables is not None:
                 cast_shadow(self.stored, scratch - self.pool.base, size, codec.id)
+                unseal(self.stored)
             wrap(b, scratch, <size_t>size, codec.id)
-            unshadow(self.stored)
+            if self.tables is not None:
+                seal_records(self.stored)
+                unshadow(self.stored)
             self.compression = <double>b.position / <double>(begin + plain)
         return 0
 

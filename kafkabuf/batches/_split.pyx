@@ -45,7 +45,9 @@ from kafkabuf._records cimport MESSAGE_SIZE, MESSAGE_TIMESTAMP, RecordsBuilder, 
 from kafkabuf.wire._wire cimport get_i32, get_i64, put_i64, put_varint, varint_size
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport PENDING, Batch, RecordFuture
-from kafkabuf.batches._stored cimport StoredBatch, cast_shadow, sequence_after, unshadow
+from kafkabuf.batches._stored cimport (
+    StoredBatch, cast_shadow, seal_of, seal_records, sequence_after, unseal, unshadow,
+)
 
 
 def split(AccumulatorCore accumulator not None, Batch refused not None):
@@ -84,11 +86,14 @@ cdef int decompress(AccumulatorCore accumulator, Batch batch) except -1:
     memcpy(scratch, records + wrap_overhead(b), size)
     if batch.tables is not None:
         cast_shadow(batch.stored, scratch - accumulator.pool.base, <int64_t>size, b.codec)
+        unseal(batch.stored)
     frame = PyMemoryView_FromMemory(<char*>scratch, size, PyBUF_READ)
     target = PyMemoryView_FromMemory(<char*>records, b.capacity - records_start(b), PyBUF_WRITE)
     b.position = records_start(b) + <size_t>accumulator.codec.decompress(frame, target)
     b.codec = 0
-    unshadow(batch.stored)
+    if batch.tables is not None:
+        seal_records(batch.stored)
+        unshadow(batch.stored)
     return 0
 
 
@@ -138,6 +143,8 @@ cdef int divide(AccumulatorCore accumulator, Batch batch, Batch front) except -1
         front.stored[0] = ahead
         batch.stored[0] = rest
         return 0
+    ahead.seal = seal_of(&ahead, ahead.builder.base + records_start(&ahead.builder))
+    rest.seal = seal_of(&rest, accumulator.scratch)
     batch.tables.divide(batch.stored, entry, &ahead, &rest)
     front.stored = entry
     front.tables = batch.tables

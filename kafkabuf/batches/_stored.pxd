@@ -11,17 +11,21 @@ store, behind all stores that the step needs (memory/_order.h):
     numbers                 base_sequence, behind id and epoch. Of a renumbered batch the header has those that count:
                             it has not gone under the new ones
     records compressed      shadowed: set behind the shadow, the compressed records in a scratch, and cleared behind the
-                            last byte of their copy in place. While it is set, the shadow counts
+                            last byte of their copy in place. While it is set, and there is no seal, the shadow counts
     a split                 StoredSplit.decided, behind both halves. While it is set, the halves count, and not what the
                             table says of the whole. Each half then has an entry of its own, over the run of the whole
-    the end of the batch    live = False, before anybody else gets the memory
+    the end of the batch    live = 0, before anybody else gets the memory
+
+A kill takes no store back, but a loss of power does: the disk then has some pages of a state and lacks others. So a
+batch that takes no further record has a checksum, `seal`, and each entry one of what never changes, `live`. Of the
+records of an open batch a reader sees the form only.
 
 The producer's lock guards the tables, and the comment of Batch names the owners of a StoredBatch's fields.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kafkabuf._records cimport RecordsBuilder
+from kafkabuf._records cimport RecordsBuilder, records_start
 from kafkabuf.memory._order cimport kb_in_order
 
 
@@ -36,6 +40,7 @@ cdef struct StoredBatch:
     # ---- the records. Of an open batch only base_timestamp and position are true at every instant
     RecordsBuilder builder
     int64_t run                     # the run of the pool, packed by `pack_run`
+    int64_t other_run               # ~run; while the batch moves, that of the run before
     int64_t offset                  # bytes from the beginning of the run to the builder's base; 0 except in parts
     # ---- its place among the batches of its producer
     int64_t number                  # rises in the order in which batches are opened
@@ -46,7 +51,9 @@ cdef struct StoredBatch:
     int16_t producer_epoch
     uint8_t renumbered              # the header, and the request in flight, still have the old numbers
     # ---- in a file only
-    uint8_t live                    # whether the entry holds a batch
+    uint32_t seal                   # the checksum of the records and of all fields but the numbers and those below; 0:
+    #                                 none, as the batch is open, changes just now, or has ended
+    uint32_t live                   # life_of() if the entry holds a batch, else 0
     uint8_t shadowed
     uint8_t transactional           # it belongs to a transaction
     uint8_t idempotent              # it is not sent before it has numbers
@@ -59,7 +66,7 @@ cdef struct StoredBatch:
 # The records of the rest lie in the scratch meanwhile.
 cdef struct StoredSplit:
     StoredBatch front, rest
-    int32_t front_place, rest_place # in the table; the whole had the rest's
+    int32_t front_place, rest_place     # in the table; the whole had the rest's
     int64_t at                      # where the rest's records belong: bytes from the beginning of the arena
     int64_t size
     uint32_t decided                # the checksum of all that; 0: no batch is being split
@@ -74,6 +81,7 @@ cdef struct StoredPartition:
     int32_t next_sequence
     int16_t producer_epoch
     uint8_t used                    # whether the entry belongs to a partition
+    uint32_t seal                   # the checksum of the two fields below
     int32_t topic                   # its StoredTopic's place in the table
     int32_t partition
 
@@ -88,6 +96,7 @@ cdef struct StoredTopic:
     int32_t name_size               # 0: the entry belongs to no topic
     int32_t partitions
     uint8_t[16] topic_id            # zeros: the brokers are too old to name it
+    uint32_t seal                   # the checksum of the name
     char[LONGEST_NAME + 7] name
 
 
@@ -134,6 +143,26 @@ cdef inline void cast_shadow(StoredBatch* stored, int64_t at, int64_t size, int8
     kb_in_order()
 
 
+# The seal of a closed batch whose records lie at `records`. It is not 0.
+cdef uint32_t seal_of(const StoredBatch* stored, const uint8_t* records) noexcept nogil
+# The checksum of what is fixed from the batch's opening on. It is not 0.
+cdef uint32_t life_of(const StoredBatch* stored) noexcept nogil
+cdef uint32_t seal_of_partition(const StoredPartition* entry) noexcept nogil
+cdef uint32_t seal_of_topic(const StoredTopic* entry) noexcept nogil
+
+
+# Between both calls the records change.
+cdef inline void unseal(StoredBatch* stored) noexcept nogil:
+    stored.seal = 0
+    kb_in_order()
+
+
+cdef inline void seal_records(StoredBatch* stored) noexcept nogil:
+    kb_in_order()
+    stored.seal = seal_of(stored, stored.builder.base + records_start(&stored.builder))
+    kb_in_order()
+
+
 cdef inline void unshadow(StoredBatch* stored) noexcept nogil:
     kb_in_order()
     stored.shadowed = False
@@ -173,5 +202,8 @@ cdef class StoredTables:
     cdef inline int32_t place_of(self, StoredPartition* entry) noexcept nogil:
         return <int32_t>(entry - self.partitions)
 
+    # Whether the entry is used and undamaged.
+    cdef bint knows_topic(self, Py_ssize_t place) noexcept
+    cdef bint knows_partition(self, Py_ssize_t place) noexcept
     # The entry of a partition, which is made if the partition has none. Raises KafkaError if the table is full.
     cdef StoredPartition* enter(self, str topic, int32_t partition) except NULL

@@ -23,6 +23,32 @@ SIZE_OF_SPLIT = sizeof(StoredSplit)
 FOR_PARTS = KEPT_FOR_PARTS
 
 
+cdef uint32_t seal_of(const StoredBatch* stored, const uint8_t* records) noexcept nogil:
+    cdef const RecordsBuilder* b = &stored.builder
+    cdef int64_t[14] fields
+    fields[:] = [stored.run, stored.offset, stored.number, stored.first, stored.transactional, stored.partition,
+                 stored.created_ms, b.magic, b.codec, <int64_t>b.position, b.count, b.base_timestamp,
+                 b.first_timestamp, b.max_timestamp]
+    cdef uint32_t seal = kb_crc32c(0, <const uint8_t*>fields, sizeof(fields))
+    return kb_crc32c(seal, records, b.position - records_start(b)) | 1
+
+
+cdef uint32_t life_of(const StoredBatch* stored) noexcept nogil:
+    cdef int64_t[5] fields
+    fields[:] = [stored.number, stored.transactional, stored.partition, stored.created_ms, stored.builder.magic]
+    return kb_crc32c(0, <const uint8_t*>fields, sizeof(fields)) | 1
+
+
+cdef uint32_t seal_of_partition(const StoredPartition* entry) noexcept nogil:
+    cdef int32_t[2] fields
+    fields[:] = [entry.topic, entry.partition]
+    return kb_crc32c(0, <const uint8_t*>fields, sizeof(fields))
+
+
+cdef uint32_t seal_of_topic(const StoredTopic* entry) noexcept nogil:
+    return kb_crc32c(0, <const uint8_t*>entry.name, <size_t>entry.name_size)
+
+
 @cython.final
 cdef class StoredTables:
     """The tables in writable buffers. An entry that is not used, or not live, is free.
@@ -33,8 +59,9 @@ cdef class StoredTables:
 
     def __cinit__(self, topics, partitions, batches, split, arena, scratch):
         cdef Py_ssize_t place
-        self.memory = [view_of(part, 1, True) for part in (topics, partitions, batches, split, arena, scratch)]
-        topics, partitions, batches, split, arena, scratch = self.memory
+        topics, partitions, batches = view_of(topics, 1, True), view_of(partitions, 1, True), view_of(batches, 1, True)
+        split, arena, scratch = view_of(split, 1, True), view_of(arena, 1, True), view_of(scratch, 1, True)
+        self.memory = (topics, partitions, batches, split, arena, scratch)
         self.split = <StoredSplit*>items_of(split)
         self.arena = <uint8_t*>items_of(arena)
         self.scratch = <uint8_t*>items_of(scratch)
@@ -54,9 +81,9 @@ cdef class StoredTables:
                 self.free[self.free_count] = <int32_t>place
                 self.free_count += 1
         self.topic_places = {self.name_of(place): place for place in range(self.topic_count)
-                             if 0 < self.topics[place].name_size <= LONGEST_NAME}
+                             if self.knows_topic(place)}
         self.partition_places = {(self.partitions[place].topic, self.partitions[place].partition): place
-                                 for place in range(self.partition_count) if self.partitions[place].used}
+                                 for place in range(self.partition_count) if self.knows_partition(place)}
 
     def __dealloc__(self):
         free(self.free)
@@ -72,8 +99,9 @@ cdef class StoredTables:
 
     cdef void give_back(self, StoredBatch* entry) noexcept nogil:
         unshadow(entry)
-        entry.live = False
+        entry.live = 0
         kb_in_order()
+        unseal(entry)
         self.free[self.free_count] = <int32_t>(entry - self.batches)
         self.free_count += 1
 
@@ -125,6 +153,14 @@ cdef class StoredTables:
 
     # ---- topics and partitions ---------------------------------------------------------------------------------------
 
+    cdef bint knows_topic(self, Py_ssize_t place) noexcept:
+        cdef StoredTopic* entry = &self.topics[place]
+        return 0 < entry.name_size <= LONGEST_NAME and entry.seal == seal_of_topic(entry)
+
+    cdef bint knows_partition(self, Py_ssize_t place) noexcept:
+        cdef StoredPartition* entry = &self.partitions[place]
+        return entry.used and entry.seal == seal_of_partition(entry)
+
     def name_of(self, Py_ssize_t place):
         """The name of the topic in an entry that is used."""
         cdef StoredTopic* entry = &self.topics[place]
@@ -171,6 +207,7 @@ cdef class StoredTables:
             if entry.name_size == 0:
                 memset(entry, 0, sizeof(StoredTopic))
                 memcpy(entry.name, <const char*>encoded, len(encoded))
+                entry.seal = kb_crc32c(0, <const uint8_t*><const char*>encoded, len(encoded))
                 kb_in_order()
                 entry.name_size = <int32_t>len(encoded)
                 self.topic_places[name] = place
@@ -192,6 +229,7 @@ cdef class StoredTables:
                 entry.last_acked_offset = entry.producer_id = -1
                 entry.last_acked = entry.producer_epoch = -1
                 entry.next_sequence = 0
+                entry.seal = seal_of_partition(entry)
                 kb_in_order()
                 entry.used = True
                 self.partition_places[topic_place, partition] = place

@@ -26,6 +26,8 @@ import os
 import shutil
 import stat
 import struct
+import sys
+import zlib
 from pathlib import Path
 from typing import NamedTuple, Self
 from weakref import WeakSet
@@ -46,8 +48,9 @@ VERSION = 1
 TOPICS, PARTITIONS = 1_024, 16_384
 _PAGE = 4_096
 BYTE_ORDER = 0x01020304
-# magic, byte order, version, sizes of an entry of each table, bytes of the arena, bytes of a slab
-HEADER = struct.Struct("=16sIIIIIqq")
+# magic, byte order, version, sizes of an entry of each table, bytes of the arena, bytes of a slab, CRC of all that
+HEADER = struct.Struct("=16sIIIIIqqI")
+_CRC = struct.Struct("=I")
 OWNER = struct.Struct("=i64s")  # behind it: the process that has the file, and the boot of its machine
 # File systems over a network: a lock or a mapping there does not hold for the other machines.
 _REMOTE = frozenset("9p afs ceph cifs glusterfs lustre nfs nfs4 smb2 smb3 smbfs".split())
@@ -104,7 +107,8 @@ class Layout(NamedTuple):
 
     def header(self) -> bytes:
         sizes = SIZE_OF_TOPIC, SIZE_OF_PARTITION, SIZE_OF_BATCH
-        return HEADER.pack(MAGIC, BYTE_ORDER, VERSION, *sizes, self.total, self.slab_size)
+        header = HEADER.pack(MAGIC, BYTE_ORDER, VERSION, *sizes, self.total, self.slab_size, 0)[: -_CRC.size]
+        return header + _CRC.pack(zlib.crc32(header))
 
 
 class SpoolFile:
@@ -159,13 +163,17 @@ class SpoolFile:
         path = f"kafkabuf.buffer.path: {self.path}"
         if len(header) < HEADER.size or not header.startswith(MAGIC):
             raise ConfigError(f"{path} is a file of another program: name a file that does not exist yet")
-        _, byte_order, version, *sizes, total, slab_size = HEADER.unpack(header)
+        _, byte_order, version, *sizes, total, slab_size, checksum = HEADER.unpack(header)
         if byte_order != BYTE_ORDER:
             raise ConfigError(f"{path} was made on a machine with another byte order: drain it there")
         if version != VERSION or sizes != [SIZE_OF_TOPIC, SIZE_OF_PARTITION, SIZE_OF_BATCH]:
             raise ConfigError(
                 f"{path} has format {version}, and this kafkabuf reads format {VERSION}: drain it with the kafkabuf "
                 "that has made it"
+            )
+        if checksum != zlib.crc32(header[: -_CRC.size]):
+            raise ConfigError(
+                f"{path} has a damaged header: name another file, and keep this one to have its records read by hand"
             )
         if Layout(total, slab_size) != self.layout:
             raise ConfigError(
@@ -197,8 +205,17 @@ class SpoolFile:
         )
 
     def sync(self) -> None:
-        """Return once all that was stored before is on the disk."""
-        self._mapping.flush()
+        """Return once all that was stored before is on the disk; at once if the file is closed. Raises OSError.
+
+        The system knows which pages of the mapping were written to: the size of the file does not matter.
+        """
+        if self._descriptor < 0:
+            return
+        if sys.platform == "linux":
+            os.fdatasync(self._descriptor)  # other threads run meanwhile, unlike in msync() of Python's mmap
+        else:
+            self._mapping.flush()
+            os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Let go of the lock. The memory stays mapped while somebody has a view of it. A second call does nothing."""

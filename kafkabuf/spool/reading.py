@@ -330,7 +330,7 @@ def _layout_of(descriptor: int, path: Path) -> Layout:
         raise UnreadableError(f"{path} is empty: no producer has written to it")
     if len(header) < HEADER.size or not header.startswith(MAGIC):
         raise UnreadableError(f"{path} is a file of another program: name the file of kafkabuf.buffer.path")
-    _, byte_order, version, *sizes, total, slab_size = HEADER.unpack(header)
+    _, byte_order, version, *sizes, total, slab_size, _ = HEADER.unpack(header)
     if byte_order != BYTE_ORDER:
         raise UnreadableError(f"{path} was made on a machine with another byte order: read it there")
     if version != VERSION or sizes != [SIZE_OF_TOPIC, SIZE_OF_PARTITION, SIZE_OF_BATCH]:
@@ -341,6 +341,8 @@ def _layout_of(descriptor: int, path: Path) -> Layout:
     if not 1 <= slab_size <= total:
         raise UnreadableError(f"{path} is damaged: its header names {total} bytes in slabs of {slab_size}")
     layout, size = Layout(total, slab_size), os.fstat(descriptor).st_size
+    if header != layout.header():
+        raise UnreadableError(f"{path} is damaged: the checksum of its header is wrong")
     if size < layout.size:
         raise UnreadableError(f"{path} is cut short: it has {size} bytes of the {layout.size} that its header names")
     if size > layout.size:

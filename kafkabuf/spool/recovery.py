@@ -2,7 +2,7 @@
 
 Each batch returns to its partition's queue in the order in which the batches were opened, with the numbers under which
 it may have been sent, and before anything new. A batch of a transaction that was not committed is dropped: its
-coordinator aborts the transaction. A damaged batch stays where it is, and nobody uses its memory.
+coordinator aborts the transaction. What is damaged is put aside (aside.py), and the rest goes.
 """
 
 from __future__ import annotations
@@ -12,17 +12,23 @@ from kafkabuf.errors import ConfigError
 from kafkabuf.process.producer_log import producer_log
 from kafkabuf.spool._entries import (
     DamagedError,
+    bytes_of,
+    damaged_end,
     drop,
+    facts_of,
+    impostors,
     is_idempotent,
     is_transactional,
     largest_timestamp_of,
     live_entries,
     magic_of,
     mend,
+    occupy,
     partition_of,
     partition_place_of,
     size_of,
 )
+from kafkabuf.spool.aside import put_aside
 from kafkabuf.spool.evidence import NONE, SpooledBatch, SpooledPartition
 from kafkabuf.spool.file import SpoolFile
 from kafkabuf.spool.recovered import Recovered, RecoveredPartition
@@ -40,11 +46,13 @@ def recover(file: SpoolFile, accumulator: RecordAccumulator) -> Recovered:
     _require_sendable(file, accumulator, places)
     for name, partitions, topic_id in file.tables.noted_topics():
         accumulator.made_topic(name, [-1] * partitions, topic_id=topic_id)
-    for place in places:
+    for place in impostors(file.tables, accumulator.pool):
+        _give_up(file, accumulator, place, "its memory belongs to another batch", recovered)
+    for place in live_entries(file.tables):
         try:
             _recover(file, accumulator, place, recovered)
         except DamagedError as error:
-            recovered.damaged.append(f"batch {place} of {file.path}: {error}")
+            _give_up(file, accumulator, place, str(error), recovered)
     for partition in recovered.partitions.values():
         partition.evidence = _evidence(file, partition)
     if recovered:
@@ -66,9 +74,32 @@ def _require_sendable(file: SpoolFile, accumulator: RecordAccumulator, places: l
             )
 
 
+def _give_up(file: SpoolFile, accumulator: RecordAccumulator, place: int, reason: str, recovered: Recovered) -> None:
+    data = bytes_of(file.tables, accumulator.pool, place)
+    if _put_aside(file, place, reason, data, recovered):
+        drop(file.tables, place)
+    else:
+        occupy(file.tables, accumulator.pool, place)
+
+
+def _put_aside(file: SpoolFile, place: int, reason: str, data: bytes, recovered: Recovered) -> bool:
+    """Whether the damaged bytes of a batch are safe elsewhere. If not they stay in the file, for the next process."""
+    facts = facts_of(file.tables, place)
+    name = f"batch {place} of {file.path} ({facts['topic']}-{facts['partition']})"
+    try:
+        where = f"its bytes are in {put_aside(file.path, {'reason': reason, **facts}, data)}"
+    except OSError as error:
+        where = f"they stay where they are, as no file beside could be written: {error.strerror}"
+    recovered.damaged.append(f"{name}: {reason}: {where}")
+    return where.startswith("its")
+
+
 def _recover(file: SpoolFile, accumulator: RecordAccumulator, place: int, recovered: Recovered) -> None:
+    position = size_of(file.tables, place)
     count = mend(file.tables, accumulator.pool, place)
     topic, partition = partition_of(file.tables, place)
+    if end := damaged_end(file.tables, place, position):
+        _put_aside(file, place, f"what follows its first {count} records is no record", end, recovered)
     if count == 0:
         drop(file.tables, place)
     elif is_transactional(file.tables, place):

@@ -1,16 +1,21 @@
-"""A damaged file: opening it ends, crashes nothing, and queues no two batches over one memory."""
+"""A damaged file: what is damaged is named and put aside, and the rest is delivered."""
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafkabuf.batches._stored import SIZE_OF_BATCH
 from kafkabuf.errors import ConfigError
+from kafkabuf.spool.aside import put_aside
 from kafkabuf.spool.file import Layout
-from rigs.producer import SLAB, Rig
+from rigs.producer import SLAB, TOPIC, Rig, assert_whole
 from tests.spool.test_recovery import growing_batch, killed, many_records
 
 FLIPS = 400
@@ -83,3 +88,102 @@ def test_two_entries_over_one_memory_are_not_both_queued(tmp_path: Path) -> None
     assert after.recovered is not None
     assert after.recovered.records.total() == 1
     assert "its memory belongs to another batch" in after.recovered.damaged[0]
+
+
+def with_flip(path: Path, wanted: bytes) -> Path:
+    """One bit of the value is another."""
+    data = bytearray(path.read_bytes())
+    data[data.index(wanted)] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+def aside(path: Path) -> tuple[dict[str, object], bytes]:
+    """What is in the only file that was put aside."""
+    (beside,) = path.parent.glob(path.name + ".damaged-*")
+    assert beside.stat().st_mode & 0o777 == 0o600
+    line, _, data = beside.read_bytes().partition(b"\n")
+    return json.loads(line), data
+
+
+def values(rig: Rig) -> list[bytes | None]:
+    rig.ack_all()
+    return [record.value for record in rig.log.get((TOPIC, 0), [])]
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+def test_damaged_batch_is_put_aside_and_the_others_are_delivered(tmp_path: Path, magic: int) -> None:
+    settings: dict[str, Any] = {"record_magic": magic, "enable_idempotence": magic == 2}
+    rig = Rig(file=tmp_path / "buffer", **settings)
+    for value in (b"first" * 100, b"second" * 100, b"third" * 100):
+        rig.send(value)
+        rig.accumulator.close_open_batches()
+    left = with_flip(killed(rig, tmp_path / "left"), b"second" * 100)
+    after = Rig(file=left, **settings)
+    facts, data = aside(left)
+    assert (facts["topic"], facts["partition"], facts["count"]) == (TOPIC, 0, 1)
+    assert facts["reason"] == "its checksum is wrong"
+    assert facts["bytes"] == len(data)
+    assert b"second" * 99 in data
+    assert after.recovered is not None
+    assert f"{left}.damaged-1" in after.recovered.damaged[0]
+    assert values(after) == [b"first" * 100, b"third" * 100]
+    assert_whole(after.pool)
+    assert not Rig(file=killed(after, tmp_path / "again"), **settings).recovered
+
+
+def test_records_in_front_of_the_damage_of_an_open_batch_are_delivered(tmp_path: Path) -> None:
+    rig = Rig(file=tmp_path / "buffer")
+    for value in (b"first", b"second", b"third"):
+        rig.send(value)
+    left = killed(rig, tmp_path / "left")
+    data = bytearray(left.read_bytes())
+    data[data.index(b"second") - 5] ^= 0x40  # its length
+    left.write_bytes(data)
+    after = Rig(file=left)
+    facts, end = aside(left)
+    assert facts["reason"] == "what follows its first 1 records is no record"
+    assert b"second" in end
+    assert b"third" in end
+    after.send(b"new")
+    assert values(after) == [b"first", b"new"]
+
+
+def test_damage_stays_in_the_file_if_it_cannot_be_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(file=tmp_path / "buffer")
+    rig.send(b"damaged" * 100)
+    rig.accumulator.close_open_batches()
+    left = with_flip(killed(rig, tmp_path / "left"), b"damaged" * 100)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        after = Rig(file=left)
+    assert after.recovered is not None
+    assert "no file beside could be written: No space left on device" in after.recovered.damaged[0]
+    assert not list(tmp_path.glob("left.damaged-*"))
+    after.send(b"new" * 100)  # does not take the memory
+    assert values(after) == [b"new" * 100]
+    assert after.file is not None
+    after.file.close()
+    Rig(file=left)
+    assert b"damaged" * 99 in aside(left)[1]
+
+
+def test_damage_is_put_aside_beside_earlier_damage(tmp_path: Path) -> None:
+    assert [put_aside(tmp_path / "buffer", {"reason": "r"}, b"data").name for _ in range(2)] == [
+        "buffer.damaged-1",
+        "buffer.damaged-2",
+    ]
+
+
+def test_header_with_a_flip_is_refused(tmp_path: Path) -> None:
+    rig = Rig(file=tmp_path / "buffer")
+    left = killed(rig, tmp_path / "left")
+    data = bytearray(left.read_bytes())
+    data[41] ^= 1  # of buffer.memory
+    left.write_bytes(data)
+    with pytest.raises(ConfigError, match="has a damaged header"):
+        Rig(file=left)

@@ -377,7 +377,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "zeros": (bytes(10_000), "is empty"),
     "garbage": (random.Random(0).randbytes(10_000), "is a file of another program"),
     "a beginning": (header(32 * SLAB, SLAB)[:30], "is a file of another program"),
-    "a header alone": (header(32 * SLAB, SLAB), rf"is cut short: it has 52 bytes of the {LAYOUT.size}"),
+    "a header alone": (header(32 * SLAB, SLAB), rf"is cut short: it has 56 bytes of the {LAYOUT.size}"),
     "huge counts": (header(1 << 62, 1), "is cut short"),
     "no slab": (header(1 << 20, 1 << 21), "is damaged: its header names 1048576 bytes in slabs of 2097152"),
     "slabs of nothing": (header(1 << 20, 1)[:-8] + bytes(8), "is damaged"),
