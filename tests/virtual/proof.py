@@ -1,4 +1,4 @@
-"""The proof of a buffer's file in virtual time: the thread that asks the cluster is a greenlet, which the world resumes.
+"""The proof of a buffer's file in virtual time: a greenlet asks the cluster, and the world resumes it.
 
 It is the real client of the leaders over the world's network, under the same trouble as the producers.
 """

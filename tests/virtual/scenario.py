@@ -56,11 +56,7 @@ def _live(world: World, random: Random, folder: Path) -> None:
         if world.now() >= end:
             break
     trouble.end()
-    for user in users:
-        user.calm()
-    world.rest(max(_patience(user.producer.config) for user in users))
-    for user in users:
-        user.check_alive()
+    _await_calm(world, users)
     without_transactions = [user for user in users if not isinstance(user, TransactionalUser)]
     # Records may expire before a time-out shows that a node is frozen.
     if without_transactions and not world.frozen and random.random() < 0.5:
@@ -73,6 +69,14 @@ def _live(world: World, random: Random, folder: Path) -> None:
     contents = archive.contents(world.cluster.catalogue.topics)
     for user in users:
         user.check(contents)
+
+
+def _await_calm(world: World, users: list[User]) -> None:
+    for user in users:
+        user.calm()
+    world.rest(max(_patience(user.producer.config) for user in users))
+    for user in users:
+        user.check_alive()
 
 
 def _user(world: World, random: Random, name: str, topics: list[str], horizon: float, folder: Path) -> User:

@@ -54,7 +54,8 @@ class SpooledUser(User):
 
     def interrupt(self) -> None:
         if not self._calm and self.world.random.random() < 0.1:
-            self.crash()
+            self._copy_file()
+            raise Crashed(self)
         super().interrupt()
 
     def calm(self) -> None:
@@ -66,15 +67,19 @@ class SpooledUser(User):
             self.crash()
 
     def crash(self) -> None:
-        """What the process would still do changes the file that nobody opens again."""
+        """Not in the middle of a Sender's turn."""
+        self._copy_file()
+        if self._calling:
+            raise Crashed(self)
+        self.die()
+
+    def _copy_file(self) -> None:
+        """The next process opens the copy, which nothing changes that the end of this process runs."""
         self._lives += 1
         copy = self._path.with_name(f"{self.name}-{self._lives}")
         shutil.copyfile(self._path, copy)
         copy.chmod(0o600)
         self._path = copy
-        if self._calling or self.world.turning is self.producer.virtual:
-            raise Crashed(self)
-        self.die()
 
     @property
     def dies_later(self) -> bool:
@@ -85,6 +90,7 @@ class SpooledUser(User):
         self.note("crash")
         self._count()
         self.producer.vanish()
+        self.world.dead.append(self.producer)
         self.producer = self.open()
 
     def close(self, timeout: float | None) -> None:
@@ -137,7 +143,7 @@ class SpooledUser(User):
                 self.world.fail(f"{self.name}: the records of {partition} have, in the order of sending, {offsets}")
 
     def _keeps(self, sent: Sent) -> bool:
-        """Whether the record's process did not learn that it failed. A close that came too early left it in the file."""
+        """Whether the process did not learn that the record failed. A close that came too early left it in the file."""
         if not sent.future.done():
             return True
         error = sent.future.exception(0)

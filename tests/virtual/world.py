@@ -7,6 +7,7 @@ each time, however slow the machine is.
 
 from __future__ import annotations
 
+import gc
 import heapq
 import itertools
 import logging
@@ -106,6 +107,7 @@ class World:
         self.slowness = self.random.choice((0.0, 0.001, 0.02))
         self.running: list[VirtualRunning | VirtualProof] = []
         self.turning: VirtualRunning | None = None
+        self.dead: list[object] = []  # producers that crashed: what their end runs must not come into a run
         self.links: list[Link] = []
         self._holes: list[socket.socket] = []
         self._events: list[tuple[float, int, Callable[[], object]]] = []
@@ -126,6 +128,9 @@ class World:
         self.loop.close()
         # Futures keep their pool, and the pool this world's clock, where the garbage collector does not look.
         self.running.clear()
+        if self.dead:
+            self.dead.clear()
+            gc.collect()
 
     def note(self, event: str) -> None:
         """Add an event to the history, and count it under its first word."""
