@@ -37,6 +37,7 @@ class Trouble:
 
     def __init__(self) -> None:
         self._mends: list[Callable[[], object]] = []
+        self._created: set[str] = set()
 
     def __enter__(self) -> Self:
         raise NotImplementedError
@@ -48,11 +49,11 @@ class Trouble:
 
     def create(self, topics: Mapping[str, int]) -> None:
         """Create those that do not exist."""
-        existing = patiently(lambda: self._admin.list_topics(timeout=PATIENCE)).topics
         for topic, partitions in topics.items():
-            if topic not in existing:
+            if topic not in self._created:
                 configs = {"max.message.bytes": str(SMALL_LIMIT)} if topic == SMALL else {}
                 create_topic(self._admin, topic, partitions, configs, self.replicas)
+                self._created.add(topic)
 
     def strike_away(self, kind: str, topics: Mapping[str, int], read: Mapping[Place, int], draw: Random) -> None:
         """`read` are the offsets up to which somebody has read the logs: what lies behind stays."""
@@ -71,6 +72,7 @@ class Trouble:
         while set(topics) & set(patiently(lambda: self._admin.list_topics(timeout=PATIENCE)).topics):
             assert time.monotonic() < deadline, f"{topics} are still there after {PATIENCE} s"
             time.sleep(0.02)
+        self._created -= set(topics)
         self.create(topics)
 
     def _delete_records(self, read: Mapping[Place, int], draw: Random) -> None:
