@@ -148,7 +148,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         if self.config.buffer_path is not None and beside_greenlets:
             from kafkabuf.spool.spool import Spool  # late: most producers have no file
 
-            self._spool = Spool(self.config, self._ssl_context)
+            self._spool = Spool(self.config, clock, self._ssl_context)
         try:
             self._start_with_file(clock, check=check, beside_greenlets=beside_greenlets)
         except BaseException:
@@ -470,6 +470,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         """
         with self._timed("txn-commit"):
             self._transaction_manager().commit()
+            if self._spool is not None:
+                self._spool.syncer.flushed()
 
     def abort_transaction(self) -> None:
         """Drop all buffered records and abort the transaction: consumers with read_committed skip its records.
@@ -511,7 +513,11 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
                 "flush() in this signal handler would wait for the call that the signal interrupted: try again later"
             )
         with self._timed("flush"):
-            self._accumulator.flush(timeout)
+            try:
+                self._accumulator.flush(timeout)
+            finally:  # what has no outcome in time lies on the disk
+                if self._spool is not None:
+                    self._spool.syncer.flushed()
 
     def _interrupts_itself(self) -> bool:
         """Whether this is a signal handler that interrupted a call which holds a lock that the Sender needs."""

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkabuf.batches.accumulator import RecordAccumulator
-from kafkabuf.errors import ClosedError
+from kafkabuf.clock import Clock
+from kafkabuf.errors import ClosedError, KafkaError
 from kafkabuf.process.producer_log import log_as, producer_log
 from kafkabuf.process.threads import new_thread, sleep
 from kafkabuf.spool.evidence import Proof, SpooledPartition
@@ -17,6 +18,7 @@ from kafkabuf.spool.proof import Cluster, prove
 from kafkabuf.spool.recovered import Recovered
 from kafkabuf.spool.recovery import recover
 from kafkabuf.spool.settling import settle
+from kafkabuf.spool.sync import Syncer
 from kafkabuf.transactions.groups import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,10 +37,12 @@ class Spool:
     `soon` has the Sender's next turn call a function. Raises ConfigError (spool/file.py, spool/recovery.py).
     """
 
-    def __init__(self, config: ProducerConfig, ssl_context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, config: ProducerConfig, clock: Clock, ssl_context: ssl.SSLContext | None = None) -> None:
         assert config.buffer_path is not None
         self.file = SpoolFile(config.buffer_path, Layout(config.buffer_memory, config.slab_size))
         self.recovered = Recovered(str(self.file.path))
+        self.syncer = Syncer(self.file, config.buffer_sync, clock, self._in_use)
+        self._accumulator: RecordAccumulator | None = None
         self._config = config
         self._ssl_context = ssl_context
         self._leaders: Leaders | None = None
@@ -52,6 +56,7 @@ class Spool:
 
     def start(self, soon: Callable[[Callable[[], object]], None]) -> None:
         """Begin to ask the cluster which of the records it has, if there are any. The caller's Sender runs."""
+        self.syncer.start(f"kafkabuf-{self._config.client_id}-sync")
         if self.recovered.partitions:
             self._soon = soon
             new_thread(self._prove, f"kafkabuf-{self._config.client_id}-proof").start()
@@ -86,7 +91,11 @@ class Spool:
             self._proven.add(proof.partition.place)
             yield partial(self._settle, proof)
 
+    def _in_use(self) -> bool:
+        return self._accumulator is not None and bool(self._accumulator.incomplete)
+
     def _settle(self, proof: Proof) -> None:
+        assert self._accumulator is not None
         settle(self._accumulator, self.recovered, proof, keep=self._config.buffer_unproven == "keep")
         if not self.recovered.unsettled:
             log.info("%s", self.recovered)
@@ -100,4 +109,9 @@ class Spool:
     def close(self) -> None:
         """Let go of the file, once the Sender has ended."""
         self.stop()
-        self.file.close()
+        try:
+            self.syncer.close()
+        except KafkaError as error:
+            log.error("%s", error)
+        finally:
+            self.file.close()
