@@ -1,1 +1,1 @@
-"""`kafkabuf spool`: what a buffer's file holds, and what can be done with it without the application."""
+"""`kafkabuf spool`: what the file of a buffer holds, without the application."""

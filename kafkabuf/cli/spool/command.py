@@ -95,8 +95,8 @@ def check(path: Path, as_json: bool) -> None:
                 batches, records, read = batches + 1, records + batch.records, read + batch.nbytes
                 progress(read, records)
     if as_json:
-        found = {"path": str(path), "batches": batches, "records": records, "damaged": damaged}
-        click.echo(json.dumps(found, indent=2))
+        outcome = {"path": str(path), "batches": batches, "records": records, "damaged": damaged}
+        click.echo(json.dumps(outcome, indent=2))
     else:
         for each in damaged:
             click.echo(f"batch {each['place']} is damaged: {each['reason']}")
