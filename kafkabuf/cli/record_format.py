@@ -17,6 +17,7 @@ NAMES = (*_NAMED, _JSON)
 _TOKEN = re.compile(rb"%(.)|\\(.)", re.DOTALL)
 # What a terminal may take for a command, apart from tab and line feed.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_encode_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for each record
 _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
 
 
@@ -106,7 +107,7 @@ def json_content(record: ConsumerRecord) -> dict[str, Any]:
 
 def json_line(fields: Mapping[str, Any]) -> bytes:
     # JSON leaves the control characters from U+007F on as they are.
-    text = _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(fields, ensure_ascii=False))
+    text = _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", _encode_json(fields))
     return text.encode() + b"\n"
 
 
