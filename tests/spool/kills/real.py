@@ -42,9 +42,9 @@ class RealTrouble(Trouble):
         """Only while no producer runs: else a retry could find itself forgotten."""
         for milliseconds in ("1000", "86400000"):
             entry = ConfigEntry(_EXPIRATION, milliseconds, incremental_operation=AlterConfigOpType.SET)
-            nodes = [ConfigResource(ResourceType.BROKER, str(node), incremental_configs=[entry]) for node in self.nodes]
-            for changed in self._admin.incremental_alter_configs(nodes).values():
-                changed.result(PATIENCE)
+            for node in self.nodes:
+                resource = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=[entry])
+                self._admin.incremental_alter_configs([resource])[resource].result(PATIENCE)
             if milliseconds == "1000":
                 self._await(topics, lambda _, place, answer: answer.producers == {})
 
