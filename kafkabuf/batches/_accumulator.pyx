@@ -544,7 +544,7 @@ cdef class AccumulatorCore:
         return 0
 
     def use_codec(self, codec, int scratches=1):
-        """Compress batches from now on. `scratches` come from the pool, or the file: 2 if another thread compresses, too.
+        """Compress batches from now on, in `scratches` of the pool or of the file: 2 if another thread compresses, too.
 
         Raises ConfigError if the pool is too small.
         """
