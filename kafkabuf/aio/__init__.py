@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from kafkabuf.aio._futures import Outcomes
     from kafkabuf.append.report import BulkReport
     from kafkabuf.formats.plan import AnyFormat
+    from kafkabuf.spool.recovered import Recovered
     from kafkabuf.typing import BytesLike, Options
 
 __all__ = ["AIOBulkReport", "AIOKafkaProducer", "AIORecordFuture"]
@@ -516,6 +517,11 @@ class AIOKafkaProducer(Generic[K, V]):
     def purge(self, *, in_flight: bool = True) -> None:
         """Drop all buffered records, as KafkaProducer.purge(). Returns at once."""
         self._producer.purge(in_flight=in_flight)
+
+    @property
+    def recovered(self) -> Recovered | None:
+        """As KafkaProducer.recovered."""
+        return self._producer.recovered
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """The present metrics as {group: {name: value}}, under Java's names."""

@@ -8,6 +8,7 @@ Spark passes them.
 from __future__ import annotations
 
 import operator
+import os
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -133,7 +134,8 @@ def path(description: str) -> Any:
     """The path of a file; without it, None. Python gives a name that is no UTF-8 with halves of surrogate pairs."""
 
     def check(value: Any) -> str | None:
-        return None if value is None or _is_blank(value) else _any_text(value)
+        given = os.fspath(value) if isinstance(value, os.PathLike) else value
+        return None if given is None or _is_blank(given) else _any_text(given)
 
     return Setting(check, None, description, "string")
 

@@ -51,6 +51,7 @@ from kafkabuf.errors import (
     RecordListTooLargeError,
     RecordTooLargeError,
     RefusedWithOthersError,
+    TopicAuthorizationError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -186,13 +187,16 @@ class Recovery(RecoveryPolicy):
         With a file they wait: the password may be put right before the next process, or on the broker.
         """
         if self._accumulator.tables is not None:
-            now = self._clock.monotonic()
-            if now >= self._refusal_told_at + TELL_EVERY:
-                self._refusal_told_at = now
-                log.warning("the records wait in the file of kafkabuf.buffer.path: %s", error)
+            self._tell_of_refusal(error)
             return
         for queue in queues:
             self._fail_waiting(queue, error)
+
+    def _tell_of_refusal(self, error: KafkaError) -> None:
+        now = self._clock.monotonic()
+        if now >= self._refusal_told_at + TELL_EVERY:
+            self._refusal_told_at = now
+            log.warning("the records wait in the file of kafkabuf.buffer.path: %s", error)
 
     def fail_gone(self, topic: TopicQueues) -> None:
         """Fail the batches of partitions that are gone: the topic was deleted and made again with fewer partitions.
@@ -278,6 +282,9 @@ class Recovery(RecoveryPolicy):
         self, queue: PartitionQueue, batch: Batch, error: KafkaError, response: PartitionResponse | None
     ) -> bool:
         """Whether to retry a batch. Asks for a new epoch if the batch needs one."""
+        if self._accumulator.tables is not None and isinstance(error, TopicAuthorizationError):
+            self._tell_of_refusal(error)  # the right may be granted: the record waits for it in the file
+            return True
         state = self._numbers
         if state is None:
             return error.retriable
@@ -408,8 +415,10 @@ class Recovery(RecoveryPolicy):
     def _note_failed(self, batch: Batch) -> None:
         now = self._clock.monotonic()
         self._stats.failed(batch.topic, batch.count, now)
-        # commit_transaction() raises for a failure in a transaction, and the user knows of a purge.
-        if self._transactions is None and not isinstance(batch.error, PurgedError) and self.unseen.add(batch):
+        # commit_transaction() raises for a failure in a transaction, the user knows of a purge, and records that stay
+        # in a file are not lost.
+        known = self._transactions is not None or isinstance(batch.error, PurgedError) or batch.left
+        if not known and self.unseen.add(batch):
             self.tell_at = min(self.tell_at, now + TELL_EVERY)
 
     def tell(self) -> None:

@@ -204,6 +204,10 @@ class SpoolFile:
             view[layout.scratch_at :],
         )
 
+    def forget_pages(self) -> None:
+        """Let go of the pages that were read: this process holds none of the file's memory until it is used again."""
+        self._mapping.madvise(mmap.MADV_DONTNEED)
+
     def sync(self) -> None:
         """Return once all that was stored before is on the disk; at once if the file is closed. Raises OSError.
 

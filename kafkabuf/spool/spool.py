@@ -53,6 +53,7 @@ class Spool:
         """Queue what the file holds, in an accumulator whose pool lies in the file."""
         self._accumulator = accumulator
         self.recovered = recover(self.file, accumulator)
+        self.file.forget_pages()
 
     def start(self, soon: Callable[[Callable[[], object]], None]) -> None:
         """Begin to ask the cluster which of the records it has, if there are any. The caller's Sender runs."""

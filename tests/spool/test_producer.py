@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 def opened(cluster: EmbeddedCluster, path: Path, **settings: Any) -> KafkaProducer[Any, Any]:
     defaults = {"linger_ms": 0, "buffer_memory": 1 << 20, "retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
     producer = KafkaProducer(
-        bootstrap_servers=cluster.bootstrap_servers, buffer_path=str(path), **(defaults | settings)
+        bootstrap_servers=cluster.bootstrap_servers, **({"buffer_path": str(path)} | defaults | settings)
     )
     _alive.append(producer)
     return producer
@@ -297,3 +297,32 @@ def test_refused_password_fails_no_record_of_the_file(path: Path) -> None:
         with opened(cluster, path, sasl_password="right", **security) as last:
             last.flush(PATIENCE)
         assert stored(cluster) == [b"waits", b"waits too"]
+
+
+def test_record_that_the_user_may_not_write_waits_in_the_file_for_the_right(
+    cluster: EmbeddedCluster, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "kafkabuf.producer")
+    with opened(cluster, path) as producer:
+        cluster.fail_next(PRODUCE, error_code=29, times=3)  # TOPIC_AUTHORIZATION_FAILED
+        assert producer.send(TOPIC, b"waits").result(PATIENCE).offset == 0
+    assert caplog.text.count("the records wait in the file of kafkabuf.buffer.path") == 1
+
+
+def test_flush_waits_for_the_disk_if_the_user_says_so(
+    cluster: EmbeddedCluster, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[object] = []
+    monkeypatch.setattr(SpoolFile, "sync", lambda file: synced.append(file))
+    with opened(cluster, path, buffer_sync="flush") as producer:
+        producer.send(TOPIC, b"value")
+        producer.flush(PATIENCE)
+        assert len(synced) == 1
+    with opened(cluster, path) as producer:
+        producer.flush(PATIENCE)
+    assert len(synced) == 2  # a close() waits for the disk, too; the second producer has another setting
+
+
+def test_path_object_names_the_file(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    with opened(cluster, tmp_path / "other", buffer_path=tmp_path / "buffer"):
+        assert (tmp_path / "buffer").exists()

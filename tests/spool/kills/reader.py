@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -11,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from tests.spool.kills.oracle import Arrived
 
 _PATIENCE = 60.0  # seconds
+_OF_A_REQUEST = 5.0  # seconds: a node that is gone costs no more than that
 
 Place = tuple[str, int]
 T = TypeVar("T")
@@ -83,9 +85,10 @@ class Reader:
 
         def ask() -> int:
             try:
-                return int(self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=_PATIENCE)[1])
+                return int(self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=_OF_A_REQUEST)[1])
             except KafkaException:
-                self._consumer.list_topics(place[0], timeout=_PATIENCE)
+                with suppress(KafkaException):
+                    self._consumer.list_topics(place[0], timeout=_OF_A_REQUEST)
                 raise
 
         return patiently(ask)

@@ -47,7 +47,8 @@ def test_records_that_the_next_process_does_not_find_are_missed(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a case with a fault leaves its folder
     settings = drawn(1, 0).lives[-1].settings | {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
-    killed = Life("records", 20, "up", 0, 1, 300, False, None, settings)
+    # It leaves records in the file whether the kill comes first or its own end.
+    killed = Life("records", 20, "up", 0, 1, 300, False, 0.0, settings)
     plan = replace(drawn(1, 1_700_000_000_000), once=True, lives=[killed, replace(killed, instant="", records=0)])
     with EmbeddedTrouble() as trouble, Reader(trouble.bootstrap_servers) as reader:
         with pytest.raises(Fault, match="records that are RETURNED are there 0 times"):
