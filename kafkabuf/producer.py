@@ -152,9 +152,16 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         try:
             self._start_with_file(clock, check=check, beside_greenlets=beside_greenlets)
         except BaseException:
-            if self._spool is not None:
-                self._spool.close()
+            self._give_up_file()
             raise
+
+    def _give_up_file(self) -> None:
+        """The producer does not open. A Sender that runs already closes the file at its end."""
+        running: Running | None = getattr(self, "_running", None)
+        if running is not None and running.thread.is_alive():
+            running.finish(force=True)
+        elif self._spool is not None:
+            self._spool.close()
 
     def _start_with_file(self, clock: Clock, *, check: bool, beside_greenlets: bool) -> None:
         self._metadata = Metadata(self.config, clock)

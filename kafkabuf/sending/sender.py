@@ -178,6 +178,10 @@ class Sender:
     def _fail_rest(self) -> None:
         failed = self._accumulator.abort(None if self._broken is None else ClosedError(self._broken))
         left = sum(batch.count for batch in failed if batch.left)
+        tries = 0
+        while tries < MOST_TRIES and any(batch.left and batch.claimed for batch in failed):
+            tries += 1  # the next owner of the file must not meet a thread that still writes to it
+            sleep(PAUSE_BETWEEN_TRIES)
         if left:
             log.warning(
                 "%d records were not delivered and stay in the file of kafkabuf.buffer.path: the next producer that "

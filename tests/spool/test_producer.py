@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -326,3 +327,25 @@ def test_flush_waits_for_the_disk_if_the_user_says_so(
 def test_path_object_names_the_file(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     with opened(cluster, tmp_path / "other", buffer_path=tmp_path / "buffer"):
         assert (tmp_path / "buffer").exists()
+
+
+@pytest.mark.parametrize("wanted", ["sync", "proof"])
+def test_producer_that_gets_no_thread_for_its_file_leaves_the_file_as_it_was(
+    cluster: EmbeddedCluster, path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    left_by_a_killed_process(cluster, path, [b"waits"])
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.endswith(wanted):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            opened(cluster, path, buffer_sync=1_000)
+    wait_until(lambda: not any(thread.name.startswith("kafkabuf-kafkabuf") for thread in threading.enumerate()))
+    with opened(cluster, path) as producer:
+        producer.flush(PATIENCE)
+    assert stored(cluster) == [b"waits"]

@@ -37,11 +37,6 @@ _OF_BOTH = (
 ).split()
 # By librdkafka's names: kafkabuf's. Values have the same meaning.
 _SAME = {name: name.replace(".", "_") for name in _OF_BOTH} | {
-    "kafkabuf.buffer.path": "buffer_path",
-    "kafkabuf.buffer.sync": "buffer_sync",
-    "kafkabuf.buffer.expire": "buffer_expire",
-    "kafkabuf.buffer.full": "buffer_full",
-    "kafkabuf.buffer.unproven": "buffer_unproven",
     "request.required.acks": "acks",
     "message.send.max.retries": "retries",
     "max.in.flight": "max_in_flight_requests_per_connection",
@@ -56,6 +51,8 @@ _SAME = {name: name.replace(".", "_") for name in _OF_BOTH} | {
     "sasl.oauthbearer.client.secret": "sasl_oauthbearer_client_credentials_client_secret",
     "sasl.oauthbearer.assertion.jwt.template.file": "sasl_oauthbearer_assertion_template_file",
 }
+# kafkabuf's own, which librdkafka has not.
+_OWN = {f"kafkabuf.buffer.{name}": f"buffer_{name}" for name in ("path", "sync", "expire", "full", "unproven")}
 # The same for flags, which librdkafka reads from more words than Java does.
 _FLAGS = {
     "enable.idempotence": "enable_idempotence",
@@ -261,7 +258,7 @@ def _own_settings(rest: dict[str, Any]) -> dict[str, Any]:
     own["bootstrap_servers"] = with_port(servers) if servers else NO_SERVERS
     own["partitioner_class"] = _partitioner(rest.pop("partitioner", DEFAULT_PARTITIONER), own)
     own["buffer_memory"] = _memory(_number("", rest.pop("queue.buffering.max.kbytes", 1_048_576)) * 1024)
-    own |= {new: rest.pop(name) for name, new in _SAME.items() if name in rest}
+    own |= {new: rest.pop(name) for name, new in (_SAME | _OWN).items() if name in rest}
     own |= {new: _strict_flag(name, rest.pop(name)) for name, new in _FLAGS.items() if name in rest}
     if own.get("transactional_id") == "":  # as an empty variable of the environment gives it
         del own["transactional_id"]
@@ -371,7 +368,7 @@ def _hint(name: str) -> str:
     import difflib  # late: only an error needs it
 
     own = ("bootstrap.servers", "delivery.timeout.ms", "linger.ms", "message.timeout.ms", "partitioner")
-    known = [*own, *_SAME, *_FLAGS, *_FILES, *_BUFFERS, *_NO_EFFECT, *_CALLBACKS]
+    known = [*own, *_SAME, *_OWN, *_FLAGS, *_FILES, *_BUFFERS, *_NO_EFFECT, *_CALLBACKS]
     near = difflib.get_close_matches(name.replace("_", "."), known, n=1)
     return f": did you mean {near[0]}?" if near else ""
 
