@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from functools import cached_property
 from random import Random
@@ -24,6 +24,7 @@ from tests.spool.kills.plan import SMALL, SMALL_LIMIT
 from tests.spool.kills.reader import Place, patiently
 
 PATIENCE = 60.0  # seconds
+_OF_A_REQUEST = 5.0  # seconds
 _NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 
 
@@ -51,9 +52,11 @@ class Trouble:
         """Create those that do not exist."""
         for topic, partitions in topics.items():
             if topic not in self._created:
-                configs = {"max.message.bytes": str(SMALL_LIMIT)} if topic == SMALL else {}
-                create_topic(self._admin, topic, partitions, configs, self.replicas)
+                self._create(topic, partitions, {"max.message.bytes": str(SMALL_LIMIT)} if topic == SMALL else {})
                 self._created.add(topic)
+
+    def _create(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+        create_topic(self._admin, topic, partitions, configs, self.replicas)
 
     def strike_away(self, kind: str, topics: Mapping[str, int], read: Mapping[Place, int], draw: Random) -> None:
         """`read` are the offsets up to which somebody has read the logs: what lies behind stays."""
@@ -66,20 +69,27 @@ class Trouble:
                 self._expire(topics)
 
     def _make_again(self, topics: Mapping[str, int]) -> None:
-        for deleted in self._admin.delete_topics(list(topics)).values():
-            deleted.result(PATIENCE)
         deadline = time.monotonic() + PATIENCE
-        while set(topics) & set(patiently(lambda: self._admin.list_topics(timeout=PATIENCE)).topics):
-            assert time.monotonic() < deadline, f"{topics} are still there after {PATIENCE} s"
+        while left := set(topics) & set(patiently(lambda: self._admin.list_topics(timeout=_OF_A_REQUEST)).topics):
+            assert time.monotonic() < deadline, f"{left} are still there after {PATIENCE} s"
+            self._delete(left)
             time.sleep(0.02)
         self._created -= set(topics)
         self.create(topics)
 
+    def _delete(self, topics: Set[str]) -> None:
+        """One attempt, by a new client: an older one may wait for a connection to a node that was away."""
+        self.__dict__.pop("_admin", None)
+        for deleted in self._admin.delete_topics(list(topics), request_timeout=_OF_A_REQUEST).values():
+            with suppress(KafkaException, TimeoutError):
+                deleted.result(2 * _OF_A_REQUEST)
+
     def _delete_records(self, read: Mapping[Place, int], draw: Random) -> None:
         for place, end in read.items():
             deleted = TopicPartition(*place, draw.choice((end, draw.randint(0, end))))
-            with suppress(KafkaException):  # as many were deleted before
-                self._admin.delete_records([deleted])[deleted].result(PATIENCE)
+            with suppress(KafkaException, TimeoutError):  # as many were deleted before
+                answers = self._admin.delete_records([deleted], request_timeout=_OF_A_REQUEST)
+                answers[deleted].result(2 * _OF_A_REQUEST)
 
     def await_committed(self, topics: Mapping[str, int]) -> None:
         """Wait until a reader sees all that the logs have."""
@@ -167,6 +177,9 @@ class EmbeddedTrouble(Trouble):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._cluster.stop()
+
+    def _create(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+        self._cluster.create_topic(topic, partitions, self.replicas, configs)
 
     def _move(self, topics: Mapping[str, int], draw: Random) -> None:
         for topic, count in topics.items():
