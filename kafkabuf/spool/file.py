@@ -111,6 +111,25 @@ class Layout(NamedTuple):
         return header + _CRC.pack(zlib.crc32(header))
 
 
+def layout_in(header: bytes, *, otherwise: str, use: str) -> Layout:
+    """The layout that a header names. The caller compares the header with `Layout.header()`: it may be damaged.
+
+    Raises ValueError: why this kafkabuf does not read the file. `otherwise` is the advice for a foreign file, and `use`
+    what the user wants to do with the file, and can do elsewhere.
+    """
+    if len(header) < HEADER.size or not header.startswith(MAGIC):
+        raise ValueError(f"is a file of another program: {otherwise}")
+    _, byte_order, version, *sizes, total, slab_size, _ = HEADER.unpack(header)
+    if byte_order != BYTE_ORDER:
+        raise ValueError(f"was made on a machine with another byte order: {use} it there")
+    if version != VERSION or sizes != [SIZE_OF_TOPIC, SIZE_OF_PARTITION, SIZE_OF_BATCH]:
+        raise ValueError(
+            f"has format {version}, and this kafkabuf reads format {VERSION}: {use} it with the kafkabuf that has made "
+            "it"
+        )
+    return Layout(total, slab_size)
+
+
 class SpoolFile:
     """An open file, which no other process has. `arena` and `tables` lie in it.
 
@@ -161,24 +180,18 @@ class SpoolFile:
     def _require_same_layout(self) -> None:
         header = os.pread(self._descriptor, HEADER.size, 0)
         path = f"kafkabuf.buffer.path: {self.path}"
-        if len(header) < HEADER.size or not header.startswith(MAGIC):
-            raise ConfigError(f"{path} is a file of another program: name a file that does not exist yet")
-        _, byte_order, version, *sizes, total, slab_size, checksum = HEADER.unpack(header)
-        if byte_order != BYTE_ORDER:
-            raise ConfigError(f"{path} was made on a machine with another byte order: drain it there")
-        if version != VERSION or sizes != [SIZE_OF_TOPIC, SIZE_OF_PARTITION, SIZE_OF_BATCH]:
-            raise ConfigError(
-                f"{path} has format {version}, and this kafkabuf reads format {VERSION}: drain it with the kafkabuf "
-                "that has made it"
-            )
-        if checksum != zlib.crc32(header[: -_CRC.size]):
+        try:
+            layout = layout_in(header, otherwise="name a file that does not exist yet", use="drain")
+        except ValueError as error:
+            raise ConfigError(f"{path} {error}") from None
+        if header != layout.header():
             raise ConfigError(
                 f"{path} has a damaged header: name another file, and keep this one to have its records read by hand"
             )
-        if Layout(total, slab_size) != self.layout:
+        if layout != self.layout:
             raise ConfigError(
-                f"{path} was made with buffer.memory={total} and batch.size={slab_size}, and not {self.layout.total} "
-                f"and {self.layout.slab_size}: open it with these settings, or name another file"
+                f"{path} was made with buffer.memory={layout.total} and batch.size={layout.slab_size}, and not "
+                f"{self.layout.total} and {self.layout.slab_size}: open it with these settings, or name another file"
             )
         if os.fstat(self._descriptor).st_size != self.layout.size:
             raise ConfigError(f"{path} is cut short: it has not the {self.layout.size} bytes that it was made with")

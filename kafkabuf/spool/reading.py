@@ -43,7 +43,7 @@ from kafkabuf.spool._reading import (
     records_of,
     vacate,
 )
-from kafkabuf.spool.file import BYTE_ORDER, HEADER, MAGIC, OWNER, PARTITIONS, TOPICS, VERSION, Layout, boot
+from kafkabuf.spool.file import HEADER, OWNER, PARTITIONS, TOPICS, Layout, boot, layout_in
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _PIECE = 16_384  # entries that are looked through at a time
@@ -328,19 +328,14 @@ def _layout_of(descriptor: int, path: Path) -> Layout:
     header = os.pread(descriptor, HEADER.size, 0)
     if not any(header):
         raise UnreadableError(f"{path} is empty: no producer has written to it")
-    if len(header) < HEADER.size or not header.startswith(MAGIC):
-        raise UnreadableError(f"{path} is a file of another program: name the file of kafkabuf.buffer.path")
-    _, byte_order, version, *sizes, total, slab_size, _ = HEADER.unpack(header)
-    if byte_order != BYTE_ORDER:
-        raise UnreadableError(f"{path} was made on a machine with another byte order: read it there")
-    if version != VERSION or sizes != [SIZE_OF_TOPIC, SIZE_OF_PARTITION, SIZE_OF_BATCH]:
-        raise UnreadableError(
-            f"{path} has format {version}, and this kafkabuf reads format {VERSION}: read it with the kafkabuf that "
-            "has made it"
-        )
+    try:
+        layout = layout_in(header, otherwise="name the file of kafkabuf.buffer.path", use="read")
+    except ValueError as error:
+        raise UnreadableError(f"{path} {error}") from None
+    total, slab_size = layout
     if not 1 <= slab_size <= total:
         raise UnreadableError(f"{path} is damaged: its header names {total} bytes in slabs of {slab_size}")
-    layout, size = Layout(total, slab_size), os.fstat(descriptor).st_size
+    size = os.fstat(descriptor).st_size
     if header != layout.header():
         raise UnreadableError(f"{path} is damaged: the checksum of its header is wrong")
     if size < layout.size:

@@ -86,12 +86,14 @@ def _put_aside(file: SpoolFile, place: int, reason: str, data: bytes, recovered:
     """Whether the damaged bytes of a batch are safe elsewhere. If not they stay in the file, for the next process."""
     facts = facts_of(file.tables, place)
     name = f"batch {place} of {file.path} ({facts['topic']}-{facts['partition']})"
+    safe = False
     try:
         where = f"its bytes are in {put_aside(file.path, {'reason': reason, **facts}, data)}"
+        safe = True
     except OSError as error:
         where = f"they stay where they are, as no file beside could be written: {error.strerror}"
     recovered.damaged.append(f"{name}: {reason}: {where}")
-    return where.startswith("its")
+    return safe
 
 
 def _recover(file: SpoolFile, accumulator: RecordAccumulator, place: int, recovered: Recovered) -> None:

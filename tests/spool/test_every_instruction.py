@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,14 @@ class Deed(NamedTuple):
     settings: dict[str, Any] = {}  # noqa: RUF012 (nobody changes it)
     ready: Callable[[Rig], object] = lambda rig: None  # what the process does with the records before the piece
     left: set[int] | None = None  # the piece ends records: how many are left then
+
+    def prepare(self, path: Path) -> Rig:
+        """The process, up to the piece."""
+        rig = Rig(file=path, slabs=SLABS, **self.settings)
+        for value in self.before:
+            rig.send(value)
+        self.ready(rig)
+        return rig
 
 
 def send(value: bytes) -> Callable[[Rig], object]:
@@ -106,18 +115,10 @@ def test_kill_at_any_instruction_leaves_each_record_whole_or_absent(
     monkeypatch.setattr(spool_file, "PARTITIONS", 4)
     path, left = tmp_path / "buffer", tmp_path / "left"
     settings = {"slabs": SLABS, **deed.settings}
-
-    def prepare() -> Rig:
-        rig = Rig(file=path, **settings)
-        for value in deed.before:
-            rig.send(value)
-        deed.ready(rig)
-        return rig
-
     seen: set[int] = set()
     states = last = None
     copied = 0
-    for _ in single_step(prepare, deed.piece):
+    for _ in single_step(partial(deed.prepare, path), deed.piece):
         if states is None:
             states = States(path, Layout(SLABS * SLAB, SLAB))
         now = states.now()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -170,17 +171,8 @@ def test_each_record_is_read_at_any_instruction_of_its_process(
         monkeypatch.setattr(module, "PARTITIONS", 4)
     packed = packed_records(path.with_name("plain"), deed.before)
     monkeypatch.setattr(compression, "codec", lambda *_: Codec(1, putting(packed), lambda *_: 0))
-    settings = {"slabs": SLABS, **deed.settings}
-
-    def prepare() -> Rig:
-        rig = Rig(file=path, **settings)
-        for value in deed.before:
-            rig.send(value)
-        deed.ready(rig)
-        return rig
-
     counts, states, last = set(), None, None
-    for _ in single_step(prepare, deed.piece):
+    for _ in single_step(partial(deed.prepare, path), deed.piece):
         states = states or States(path, Layout(SLABS * SLAB, SLAB))
         if (now := states.now()) == last:
             continue
