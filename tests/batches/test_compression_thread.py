@@ -173,7 +173,7 @@ def test_producer_with_the_thread_delivers_all_records_in_order(name: str, magic
     settings = {"compression.type": name, "compression.thread.enable": True, "record.magic": magic}
     with EmbeddedCluster(verify_records=True) as cluster:
         cluster.create_topic("rows", 2)
-        producer = KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "two", **settings})
+        producer = KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "compressing", **settings})
         sent: dict[int, list[bytes]] = {0: [], 1: []}
         futures = []
         for n in range(20_000):
@@ -185,7 +185,7 @@ def test_producer_with_the_thread_delivers_all_records_in_order(name: str, magic
         assert [offsets[partition::2] for partition in sent] == [list(range(10_000))] * 2
         producer.close(PATIENCE)
         assert_all_free(producer.pool)
-        assert not [thread for thread in threading.enumerate() if thread.name.endswith("-compression")]
+        assert not [thread for thread in threading.enumerate() if thread.name == "kafkabuf-compressing-compression"]
         read = read_with_confluent(cluster, "rows", 2, wait_for=20_000)
         assert [[records[offset].value for offset in range(10_000)] for records in read] == list(sent.values())
 
