@@ -22,7 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rigs.real_kafka import die_with_parent, free_ports
+from rigs.ports import free_ports
+from rigs.real_kafka import die_with_parent
 
 REALM = "KAFKABUF.TEST"
 # The last program belongs to the headers with which the package gssapi is compiled.

@@ -20,7 +20,8 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, TopicPartition
 
 from rigs.jars import resolve_kafka
-from rigs.real_kafka import KAFKA_4, TEST_JVM, RealKafka, RealKafkaError, admin_client, create_topic, free_ports
+from rigs.ports import free_ports
+from rigs.real_kafka import KAFKA_4, TEST_JVM, RealKafka, RealKafkaError, admin_client, create_topic
 
 _HOST = "127.0.0.1"
 _PATIENCE = 60.0

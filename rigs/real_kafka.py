@@ -18,7 +18,6 @@ import contextlib
 import ctypes
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from rigs.jars import java, resolve_kafka, resolve_kafka_tools, resolve_registry, resolve_spark_kafka_jars
+from rigs.ports import free_ports
 
 __all__ = ["KAFKA_3_9", "KAFKA_4", "RealKafka", "RealKafkaError", "resolve_spark_kafka_jars"]
 
@@ -41,7 +41,6 @@ KAFKA_3_9 = "3.9.2"  # the last release line that takes magic 0 and 1 (Produce v
 
 _HOST = "127.0.0.1"
 _CLUSTER_ID = base64.urlsafe_b64encode(b"kafkabuf.metadata.snapshot").rstrip(b"=").decode()  # a Kafka Uuid: 16 bytes
-_START_ATTEMPTS = 3  # another process can take a free port before Kafka listens on it
 _READY_TIMEOUT = 90.0
 _STOP_TIMEOUT = 20.0
 _ADMIN_TIMEOUT = 30.0
@@ -128,17 +127,13 @@ class RealKafka:
     def start(self) -> None:
         """Start the node and wait until its Metadata lists it. Raises RealKafkaError and JarsUnavailableError."""
         resolve_kafka(self.version)
-        for attempt in range(1, _START_ATTEMPTS + 1):
-            try:
-                self._start_once()
-                return
-            except RealKafkaError as error:
-                self.stop()
-                if attempt == _START_ATTEMPTS or "BindException" not in str(error):
-                    raise
-            except BaseException:
-                self.stop()
-                raise
+        try:
+            self.prepare(*free_ports(2))
+            self.launch()
+            self.await_ready()
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """Terminate the server, or kill it after a time-out; then remove its files. A second call does nothing."""
@@ -193,11 +188,6 @@ class RealKafka:
         """Send the server's process a signal, such as SIGSTOP or SIGCONT."""
         assert self._process is not None
         self._process.send_signal(number)
-
-    def _start_once(self) -> None:
-        self.prepare(*free_ports(2))
-        self.launch()
-        self.await_ready()
 
     def prepare(self, port: int, controller_port: int) -> None:
         """Make the properties file, and a formatted data folder."""
@@ -302,16 +292,6 @@ def logging(level: str) -> list[str]:
     # At INFO, the shutdown of a server that failed to start would log forty lines behind the error.
     prefix = "-Dorg.slf4j.simpleLogger."
     return [f"{prefix}defaultLogLevel={level}", f"{prefix}showDateTime=true", f"{prefix}dateTimeFormat=HH:mm:ss.SSS"]
-
-
-def free_ports(count: int) -> list[int]:
-    """Free ports. All are bound at the same time, so that they differ."""
-    sockets = [socket.create_server((_HOST, 0)) for _ in range(count)]
-    try:
-        return [int(s.getsockname()[1]) for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
 
 
 _LIBC = ctypes.CDLL(None)

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 
 from rigs.jars import java, resolve_registry
-from rigs.real_kafka import APICURIO, TOOL_JVM, die_with_parent, free_ports
+from rigs.ports import free_ports
+from rigs.real_kafka import APICURIO, TOOL_JVM, die_with_parent
 
 _READY_TIMEOUT = 90.0
 _STOP_TIMEOUT = 20.0

@@ -18,7 +18,8 @@ from bench import clients
 from bench.claim import Case, Claim, Goal, Job, Measurement
 from bench.harness import BROKER_OPTIONS, topic
 from bench.measure import BATCH_LARGE, CPU, RATE, Client, measure
-from rigs.real_kafka import RealKafka, free_ports
+from rigs.ports import free_ports
+from rigs.real_kafka import RealKafka
 
 # The cases run in processes of their own, which inherit these: the port of the TLS listener, and its certificate.
 PORT, CERTIFICATE = "KAFKABUF_BENCH_TLS_PORT", "KAFKABUF_BENCH_TLS_CERTIFICATE"

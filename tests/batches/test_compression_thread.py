@@ -173,7 +173,9 @@ def test_producer_with_the_thread_delivers_all_records_in_order(name: str, magic
     settings = {"compression.type": name, "compression.thread.enable": True, "record.magic": magic}
     with EmbeddedCluster(verify_records=True) as cluster:
         cluster.create_topic("rows", 2)
-        producer = KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "compressing", **settings})
+        producer = KafkaProducer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "compressing", **settings}
+        )
         sent: dict[int, list[bytes]] = {0: [], 1: []}
         futures = []
         for n in range(20_000):

@@ -21,7 +21,7 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from pyarrow import ipc, parquet
 
-from rigs.real_kafka import free_ports
+from rigs.ports import free_ports
 
 # `keyed` are lines with a separator behind the key.
 KINDS = ("lines", "keyed", "jsonl", "csv", "parquet", "arrow")

@@ -11,7 +11,8 @@ import pytest
 from kafkabuf.broker import EmbeddedCluster, Security, apis
 from kafkabuf.broker.apis.dispatch import APIS
 from kafkabuf.protocol import messages as m
-from rigs.real_kafka import KAFKA_4, TEST_JVM, RealKafka, free_ports
+from rigs.ports import free_ports
+from rigs.real_kafka import KAFKA_4, TEST_JVM, RealKafka
 from tests.conformance.acls import administer
 from tests.conformance.authorization import (
     ADMIN,

@@ -53,8 +53,8 @@ def annotates_a_server(kafka: RealKafka) -> None:
     assert kafka
 
 
-def uses_no_more_than_a_port() -> None:
-    real_kafka.free_ports(1)
+def uses_no_more_than_a_text() -> None:
+    real_kafka.logging("warn")
 
 
 def uses_the_pool() -> None:
@@ -80,7 +80,7 @@ def test_code_that_leads_to_a_jvm_is_found(test: object) -> None:
     assert KAFKA.leads_from(test)
 
 
-@pytest.mark.parametrize("test", [annotates_a_server, uses_no_more_than_a_port, uses_the_pool, starts_a_cluster])
+@pytest.mark.parametrize("test", [annotates_a_server, uses_no_more_than_a_text, uses_the_pool, starts_a_cluster])
 def test_code_that_leads_to_no_jvm_is_not_found(test: Callable[..., None]) -> None:
     assert not KAFKA.leads_from(test)
 

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from rigs import jars, real_kafka
 from rigs.jars import JarsUnavailableError, Module
+from rigs.ports import free_ports
 from rigs.real_kafka import KAFKA_3_9, KAFKA_4, TEST_JVM, RealKafka, RealKafkaError
 
 
@@ -79,26 +80,13 @@ def test_dump_of_an_unknown_partition_is_an_error(kafka_4: RealKafka) -> None:
 def test_error_of_a_server_that_dies_has_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]
-        free = real_kafka.free_ports(1)[0]
+        (free,) = free_ports(1)
         monkeypatch.setattr(real_kafka, "free_ports", lambda count: [port, free])
-        monkeypatch.setattr(real_kafka, "_START_ATTEMPTS", 1)
         kafka = RealKafka(jvm_options=TEST_JVM)
         with pytest.raises(RealKafkaError, match=rf"(?s)while starting.*127\.0\.0\.1:{port}.*BindException"):
             kafka.start()
     with pytest.raises(RealKafkaError, match="not started"):
         _ = kafka.log_dir
-
-
-def test_start_survives_a_port_taken_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    free_ports = real_kafka.free_ports
-    with socket.create_server(("127.0.0.1", 0)) as occupied:
-        answers = [[occupied.getsockname()[1], free_ports(1)[0]], free_ports(2)]
-        monkeypatch.setattr(real_kafka, "free_ports", lambda count: answers.pop(0))
-        with RealKafka(jvm_options=TEST_JVM) as kafka:
-            folder = kafka.folder
-            assert answers == []
-            assert kafka.log_dir.is_dir()
-    assert not folder.exists()
 
 
 def test_wrong_server_property_is_reported() -> None:

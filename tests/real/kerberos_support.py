@@ -7,7 +7,8 @@ from typing import Any
 
 from kafkabuf import KafkaProducer
 from rigs.kdc import REALM, Kdc
-from rigs.real_kafka import KAFKA_4, TEST_JVM, RealKafka, free_ports
+from rigs.ports import free_ports
+from rigs.real_kafka import KAFKA_4, TEST_JVM, RealKafka
 from tests.network.tls.certificates import Authority, Identity
 from tests.real.consumers import read_with_confluent
 

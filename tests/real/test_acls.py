@@ -43,7 +43,8 @@ from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
 from kafkabuf.transactions.groups import OffsetAndMetadata
 from rigs.jars import java, resolve_kafka, resolve_kafka_tools
-from rigs.real_kafka import KAFKA_4, TEST_JVM, TOOL_JVM, RealKafka, free_ports, logging
+from rigs.ports import free_ports
+from rigs.real_kafka import KAFKA_4, TEST_JVM, TOOL_JVM, RealKafka, logging
 from tests.waiting import wait_until
 
 PAGE = Path(__file__).parents[2] / "docs/spark.md"

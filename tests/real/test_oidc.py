@@ -20,7 +20,8 @@ from joserfc.jwk import KeySet, RSAKey
 from kafkabuf import KafkaProducer
 from kafkabuf.config.java_names import JWT_BEARER_RETRIEVER
 from kafkabuf.errors import SaslAuthenticationError
-from rigs.real_kafka import KAFKA_4, RealKafka, free_ports
+from rigs.ports import free_ports
+from rigs.real_kafka import KAFKA_4, RealKafka
 from tests.network.sasl.token_server import Answer, Endpoint, TunnelProxy
 from tests.network.security_support import server_context
 from tests.network.tls.certificates import Authority

@@ -19,7 +19,8 @@ from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.errors import AuthenticationError, SaslAuthenticationError, SslAuthenticationError
 from rigs.jars import java, resolve_kafka, resolve_kafka_tools
-from rigs.real_kafka import KAFKA_4, TOOL_JVM, RealKafka, free_ports
+from rigs.ports import free_ports
+from rigs.real_kafka import KAFKA_4, TOOL_JVM, RealKafka
 from rigs.real_kafka import logging as logging_at
 from tests.broker.front.sasl_script import plain_dialogues, token_dialogues
 from tests.network.tls.certificates import Authority, Identity
