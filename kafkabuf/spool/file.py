@@ -127,6 +127,8 @@ def layout_in(header: bytes, *, otherwise: str, use: str) -> Layout:
             f"has format {version}, and this kafkabuf reads format {VERSION}: {use} it with the kafkabuf that has made "
             "it"
         )
+    if not 1 <= slab_size <= total:
+        raise ValueError(f"is damaged: its header names {total} bytes in slabs of {slab_size}")
     return Layout(total, slab_size)
 
 
@@ -134,7 +136,7 @@ class SpoolFile:
     """An open file, which no other process has. `arena` and `tables` lie in it.
 
     Raises ConfigError, which says what to do: for a path that others may change, a file that is no file of ours or
-    belongs to another layout, a full disk, and a file that a living process has.
+    holds records in another layout, a full disk, and a file that a living process has.
     """
 
     def __init__(self, path: str | os.PathLike[str], layout: Layout) -> None:
@@ -146,12 +148,12 @@ class SpoolFile:
         try:
             _lock(self._descriptor, self.path)
             _require_ours(self._descriptor, self.path)
-            self.is_new = self._is_blank()
-            if self.is_new:
+            if self._is_blank():
                 self._make()
-            else:
-                self._require_same_layout()
-            self._map()
+            elif (layout := self._layout_in_file()) != self.layout:
+                self._require_empty(layout)
+                self._make()
+            self._map(self.layout)
         except BaseException:
             self.close()
             raise
@@ -177,7 +179,7 @@ class SpoolFile:
             ) from None
         os.pwrite(self._descriptor, self.layout.header(), 0)
 
-    def _require_same_layout(self) -> None:
+    def _layout_in_file(self) -> Layout:
         header = os.pread(self._descriptor, HEADER.size, 0)
         path = f"kafkabuf.buffer.path: {self.path}"
         try:
@@ -188,16 +190,22 @@ class SpoolFile:
             raise ConfigError(
                 f"{path} has a damaged header: name another file, and keep this one to have its records read by hand"
             )
-        if layout != self.layout:
-            raise ConfigError(
-                f"{path} was made with buffer.memory={layout.total} and batch.size={layout.slab_size}, and not "
-                f"{self.layout.total} and {self.layout.slab_size}: open it with these settings, or name another file"
-            )
-        if os.fstat(self._descriptor).st_size != self.layout.size:
-            raise ConfigError(f"{path} is cut short: it has not the {self.layout.size} bytes that it was made with")
+        if os.fstat(self._descriptor).st_size != layout.size:
+            raise ConfigError(f"{path} is cut short: it has not the {layout.size} bytes that it was made with")
+        return layout
 
-    def _map(self) -> None:
-        layout = self.layout
+    def _require_empty(self, layout: Layout) -> None:
+        """A file of other settings may be made anew: it holds no records."""
+        self._map(layout)
+        if waiting := self.tables.live_count:
+            raise ConfigError(
+                f"kafkabuf.buffer.path: {self.path} holds {waiting} batches, and was made with "
+                f"buffer.memory={layout.total} and batch.size={layout.slab_size}, not {self.layout.total} and "
+                f"{self.layout.slab_size}: open it with these settings, deliver them with `kafkabuf spool drain`, or "
+                "name another file"
+            )
+
+    def _map(self, layout: Layout) -> None:
         mapped = _opened(self.path)  # mmap() keeps a copy of its descriptor, and with it a lock
         try:
             if not os.path.samestat(os.fstat(mapped), os.fstat(self._descriptor)):

@@ -332,9 +332,6 @@ def _layout_of(descriptor: int, path: Path) -> Layout:
         layout = layout_in(header, otherwise="name the file of kafkabuf.buffer.path", use="read")
     except ValueError as error:
         raise UnreadableError(f"{path} {error}") from None
-    total, slab_size = layout
-    if not 1 <= slab_size <= total:
-        raise UnreadableError(f"{path} is damaged: its header names {total} bytes in slabs of {slab_size}")
     size = os.fstat(descriptor).st_size
     if header != layout.header():
         raise UnreadableError(f"{path} is damaged: the checksum of its header is wrong")

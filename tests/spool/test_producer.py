@@ -329,6 +329,24 @@ def test_path_object_names_the_file(cluster: EmbeddedCluster, tmp_path: Path) ->
         assert (tmp_path / "buffer").exists()
 
 
+@pytest.mark.parametrize(
+    ("other", "settings"),
+    [({"buffer_memory": 2 << 20}, "buffer.memory=1048576"), ({"batch_size": 1 << 10}, "batch.size=16384")],
+)
+def test_file_of_other_sizes_is_made_anew_once_it_is_empty(
+    cluster: EmbeddedCluster, path: Path, other: dict[str, int], settings: str
+) -> None:
+    left_by_a_killed_process(cluster, path, [b"waits"])
+    with pytest.raises(ConfigError, match=f"holds 1 batches, and was made with .*{settings}.*kafkabuf spool drain"):
+        opened(cluster, path, **other)
+    opened(cluster, path).close(PATIENCE)
+    with opened(cluster, path, **other) as producer:
+        producer.send(TOPIC, b"new")
+        producer.flush(PATIENCE)
+        assert path.stat().st_size == Layout(producer.config.buffer_memory, producer.config.slab_size).size
+    assert stored(cluster) == [b"waits", b"new"]
+
+
 @pytest.mark.parametrize("wanted", ["sync", "proof"])
 def test_producer_that_gets_no_thread_for_its_file_leaves_the_file_as_it_was(
     cluster: EmbeddedCluster, path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str
