@@ -130,12 +130,20 @@ def text(default: str | None, description: str, shortest: int = 0, longest: int 
     return Setting(check, default, description, "string")
 
 
-def path(description: str) -> Any:
-    """The path of a file; without it, None. Python gives a name that is no UTF-8 with halves of surrogate pairs."""
+def path(description: str, *, blank: bool = True) -> Any:
+    """The path of a file; without it, None. Python gives a name that is no UTF-8 with halves of surrogate pairs.
+
+    `blank`: blank text means None, too. If not it is refused: a program whose variable is empty wants a file.
+    """
 
     def check(value: Any) -> str | None:
         given = os.fspath(value) if isinstance(value, os.PathLike) else value
-        return None if given is None or _is_blank(given) else _any_text(given)
+        if given is None or (blank and _is_blank(given)):
+            return None
+        name = _any_text(given)
+        if "\0" in name or _is_blank(name):
+            raise ValueError("expected the path of a file")
+        return name
 
     return Setting(check, None, description, "string")
 

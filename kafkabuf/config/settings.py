@@ -40,7 +40,8 @@ class ProducerSettings(SecuritySettings):
     )
     buffer_path: str | None = path(
         "A file that holds all records without an outcome: the next producer that opens it delivers what a killed "
-        "process left (not in Java): see [durability.md](durability.md)."
+        "process left (not in Java): see [durability.md](durability.md).",
+        blank=False,
     )
     buffer_sync: str | int = special(
         values.sync,

@@ -424,6 +424,7 @@ def test_eight_digits_are_neither_a_day_nor_milliseconds(cluster: EmbeddedCluste
         (["--types", "a=int8", "--types", "a=int8"], "names the column 'a' twice"),
         (["--format", "jsonl", "--types", "a=int8"], "--types is for --format csv"),
         (["--format", "jsonl", "--delimiter", ";"], "--delimiter is for --format csv"),
+        (["--format", "csv", "--hex"], "--hex is for --format jsonl, and not for csv"),
         (["--delimiter", ";;"], "--delimiter is one ASCII character"),
         (["--delimiter", '"'], "--delimiter is one ASCII character"),
         (["--delimiter", "\u00a6"], "--delimiter is one ASCII character"),

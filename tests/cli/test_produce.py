@@ -197,6 +197,15 @@ def test_headers_that_are_no_pairs_are_refused(
     assert reason in result.stderr
 
 
+@pytest.mark.parametrize(("options", "value"), [((), b'{"hex":"ff00"}'), (("--hex",), b"\xff\x00")])
+def test_object_of_digits_is_bytes_only_if_asked_for(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path, options: tuple[str, ...], value: bytes
+) -> None:
+    path = written(tmp_path / "in.jsonl", jsonl({"k": {"hex": "ff00"}, "v": {"hex": "ff00"}}))
+    assert produce(cluster, topic, path, "--key", "k", "--value", "v", *options).exit_code == 0
+    assert pairs(cluster, topic) == [(value, value)]
+
+
 def test_json_value_lacks_the_columns_of_other_parts(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
     path = written(tmp_path / "in.jsonl", jsonl({"id": "a", "n": 1, "t": "ä"}, {"id": None, "n": 1.5, "t": None}))
     assert produce(cluster, topic, path, "--key", "id", "--value-format", "json").exit_code == 0

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.cli import main
-from rigs.producer import Rig
-from tests.cli.test_spool import spoil
+from rigs.producer import TOPIC, Rig
+from tests.cli.test_spool import RECORDS, sent, spoil
 from tests.spool.test_recovery import killed
 from tests.waiting import wait_until
 
@@ -170,3 +170,21 @@ def test_file_of_nothing_but_damage_is_told(path: Path) -> None:
     result = drain(left, NOWHERE)
     assert result.exit_code == 1
     assert "holds no record that waits, and 1 damaged batches: kafkabuf spool check says why" in result.stderr
+
+
+@pytest.mark.parametrize("form", [("jsonl", "--hex"), ("parquet", "--value-format", "raw")])
+def test_produce_sends_what_export_has_written(
+    path: Path, cluster: EmbeddedCluster, topic: str, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    rig = Rig(file=path)
+    for record in RECORDS:
+        rig.producer.send(TOPIC, **record)
+    suffix, *options = form
+    copy = tmp_path / f"copy.{suffix}"
+    assert spool("export", path, "--format", suffix, "--output", copy).exit_code == 0
+    columns = [word for name in ("key", "value", "headers", "timestamp") for word in (f"--{name}", name)]
+    command = ["produce", topic, str(copy), *columns, *options, "-b", cluster.bootstrap_servers]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    came = [(record.value, record.key, record.headers, record.timestamp) for record in cluster.messages(topic)]
+    assert sorted(came, key=repr) == sorted(sent(0) + sent(1), key=repr)

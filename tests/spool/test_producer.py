@@ -245,6 +245,8 @@ def test_unproven_records_stay_in_the_file_if_the_user_says_so(cluster: Embedded
 def test_settings_of_the_file_need_the_file_and_a_response() -> None:
     for settings, text in (
         ({"buffer_full": "refuse"}, "kafkabuf.buffer.full is about the file"),
+        ({"buffer_path": ""}, "kafkabuf.buffer.path: expected the path of a file"),
+        ({"buffer_path": "b\0"}, "kafkabuf.buffer.path: expected the path of a file"),
         ({"buffer_path": "b", "acks": 0, "enable_idempotence": False}, "needs acks of 1 or all"),
         ({"buffer_path": "b", "kafkabuf.buffer.sync": "often"}, "expected process, flush, or 1 to"),
     ):

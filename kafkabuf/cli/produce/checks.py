@@ -105,7 +105,9 @@ def _head(file: str) -> bytes:
     return b""
 
 
-def check_options(kind: str, columns: Columns, separator: str | None, value_format: str) -> None:
+def check_options(kind: str, columns: Columns, separator: str | None, value_format: str, digits: bool) -> None:
+    if digits and kind != "jsonl":
+        raise click.UsageError(f"--hex is for --format jsonl, and not for {kind}")
     if kind != "lines":
         if separator is not None:
             raise click.UsageError(f"--key-separator is for --format lines; {kind} has --key COL")

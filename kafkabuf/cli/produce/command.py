@@ -69,6 +69,12 @@ if TYPE_CHECKING:
     "Default: raw for lines and jsonl, else json.",
 )
 @click.option(
+    "--hex",
+    "digits",
+    is_flag=True,
+    help='jsonl: a key or raw value {"hex": "00ff"} is these bytes, as `kafkabuf consume -f json` prints them.',
+)
+@click.option(
     "--value-schema",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -114,6 +120,7 @@ def produce(
     partition: str | None,
     value: str | None,
     value_format: str | None,
+    digits: bool,
     value_schema: Path | None,
     value_message: str | None,
     on_error: str,
@@ -148,7 +155,7 @@ def produce(
     kind = input_format or kind_of(files)
     made_as = ValueOptions(value_format or ("json" if kind in TABLES else "raw"), value_schema, value_message)
     delimiter = delimiter_of(kind, delimiter, types)
-    check_options(kind, columns, key_separator, made_as.name)
+    check_options(kind, columns, key_separator, made_as.name, digits)
     made_as.check()
     if (on_error == "dead-letter") != (dead_letter_file is not None):
         raise click.UsageError("--on-error dead-letter and --dead-letter-file FILE belong together")
@@ -162,7 +169,7 @@ def produce(
         if kind in TABLES:
             reader = _row_reader(kind, columns, delimiter, types, made_as, config)
         else:
-            reader = _line_reader(kind, columns, key_separator, made_as, config)
+            reader = _line_reader(kind, columns, key_separator, made_as, digits, config)
         run = Run(config, topic, Faults(on_error, letters, "row" if kind in TABLES else "line"), reader)
         run.copy([_source(file, files, topic, kind, resume, resume_file) for file in files])
 
@@ -197,7 +204,7 @@ def _row_reader(
 
 
 def _line_reader(
-    kind: str, columns: Columns, separator: str | None, made_as: ValueOptions, config: ProducerConfig
+    kind: str, columns: Columns, separator: str | None, made_as: ValueOptions, digits: bool, config: ProducerConfig
 ) -> Reader:
     from kafkabuf.cli.produce.inputs import json_lines, lines
 
@@ -208,7 +215,7 @@ def _line_reader(
     encode = encoder_of(made_as, config)
     if encode is None and not any(columns):
         return lines.line_reader(lines.whole_json_lines, mark=BOM_UTF8)
-    parser = lambda target: json_lines.json_parser(columns, target.partitions, encode)  # noqa: E731
+    parser = lambda target: json_lines.json_parser(columns, target.partitions, encode, digits=digits)  # noqa: E731
     return lines.line_reader(lines.parsed_lines(parser), mark=BOM_UTF8)
 
 

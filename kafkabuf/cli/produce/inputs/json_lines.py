@@ -57,21 +57,22 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def json_parser(
-    columns: Columns, partitions: int, encode: Callable[[Any], bytes | None] | None
+    columns: Columns, partitions: int, encode: Callable[[Any], bytes | None] | None, *, digits: bool = False
 ) -> Callable[[bytes], Parts | None]:
     """Parses a line with an object, whose members are columns.
 
     `encode` makes a value of an object without the columns that became other parts; None keeps the line as it is. A
-    partition must be one of `partitions`, a number.
+    partition must be one of `partitions`, a number. With `digits` a key or raw value {"hex": DIGITS} is bytes.
     """
     key, headers, timestamp, partition, value = columns
+    part = bytes_or_digits if digits else as_bytes
 
     def parse(line: bytes) -> Parts | None:
         if not line or line.isspace():
             return None
         row = _loaded(line, _decode_exact)
         optional = (
-            None if key is None else as_bytes(_member(row, key)),
+            None if key is None else part(_member(row, key)),
             None if headers is None else as_headers(row.get(headers)),
             None if partition is None else as_partition(row.get(partition), partitions),
             None if timestamp is None else as_timestamp(row.get(timestamp)),
@@ -80,7 +81,7 @@ def json_parser(
 
     def value_of(row: dict[str, Any], line: bytes) -> Any:
         if encode is None:
-            return line if value is None else as_bytes(_member(row, value))
+            return line if value is None else part(_member(row, value))
         if encode is not compact:
             row = _loaded(line, _decode)  # other formats take Python's numbers
         if value is not None:
@@ -156,20 +157,25 @@ def as_headers(value: object) -> list[tuple[str, bytes | None]] | None:
 
 
 def _pair(pair: object) -> tuple[str, bytes | None]:
-    """A header as `kafkabuf consume -f json` prints it: bytes that are not UTF-8 are an object with their digits."""
+    """A header as `kafkabuf consume -f json` prints it."""
     if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
         raise ValueError("each item of an array of headers must be an array of a name and a value")
     name, value = pair
+    return name, bytes_or_digits(value)
+
+
+def bytes_or_digits(value: object) -> bytes | None:
+    """As `kafkabuf consume -f json` prints a part: bytes that are not UTF-8 are an object with their digits."""
     if isinstance(value, dict) and value.keys() == {"hex"}:
-        return name, _digits(value["hex"])
-    return name, as_bytes(value)
+        return _digits(value["hex"])
+    return as_bytes(value)
 
 
 def _digits(text: object) -> bytes:
     try:
         return bytes.fromhex(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise ValueError(f"the bytes of a header must be text of hexadecimal digits, found {text!r}") from None
+        raise ValueError(f"bytes must be text of hexadecimal digits, found {text!r}") from None
 
 
 def as_timestamp(value: object) -> int | None:
