@@ -79,6 +79,8 @@ def split(AccumulatorCore accumulator not None, Batch refused not None):
 
 cdef int decompress(AccumulatorCore accumulator, Batch batch) except -1:
     """Decompress the records in place. A batch of several records fits batch.size, and so the scratch."""
+    from kafkabuf.batches.compression import DECOMPRESS  # late: a producer without compression needs no cramjam
+
     cdef RecordsBuilder* b = &batch.stored.builder
     cdef uint8_t* records = b.base + records_start(b)
     cdef size_t size = b.position - records_start(b) - wrap_overhead(b)
@@ -89,7 +91,7 @@ cdef int decompress(AccumulatorCore accumulator, Batch batch) except -1:
         unseal(batch.stored)
     frame = PyMemoryView_FromMemory(<char*>scratch, size, PyBUF_READ)
     target = PyMemoryView_FromMemory(<char*>records, b.capacity - records_start(b), PyBUF_WRITE)
-    b.position = records_start(b) + <size_t>accumulator.codec.decompress(frame, target)
+    b.position = records_start(b) + <size_t>DECOMPRESS[b.codec](frame, target)
     b.codec = 0
     if batch.tables is not None:
         seal_records(batch.stored)

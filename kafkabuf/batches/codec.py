@@ -11,14 +11,10 @@ class DoesNotFit(Exception):
 
 
 class Codec(NamedTuple):
-    """`compress(records, target)` fills `target` from its start and returns the bytes used, or raises DoesNotFit.
-
-    `decompress(frame, target)` does the reverse for frames of this codec, and raises cramjam's errors.
-    """
+    """`compress(records, target)` fills `target` from its start and returns the bytes used, or raises DoesNotFit."""
 
     id: int  # bits 0 to 2 of a batch's attributes
     compress: Callable[[memoryview, memoryview], int]
-    decompress: Callable[[memoryview, memoryview], int]
 
 
 def scratch_size(records: int) -> int:

@@ -56,14 +56,14 @@ def codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec:
 
 def _codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec:
     if name == "gzip":
-        return Codec(1, _into(cramjam.gzip.compress_into, GZIP_LEVELS[gzip_level]), cramjam.gzip.decompress_into)
+        return Codec(1, _into(cramjam.gzip.compress_into, GZIP_LEVELS[gzip_level]))
     if name == "snappy":
-        return Codec(2, _snappy, _snappy_decompress)
+        return Codec(2, _snappy)
     if name == "lz4":
         if lz4_level == LZ4_DEFAULT_LEVEL:
-            return Codec(3, _lz4, cramjam.lz4.decompress_into)
-        return Codec(3, lambda records, target: _lz4_high(records, target, lz4_level), cramjam.lz4.decompress_into)
-    return Codec(4, _into(cramjam.zstd.compress_into, zstd_level), cramjam.zstd.decompress_into)
+            return Codec(3, _lz4)
+        return Codec(3, lambda records, target: _lz4_high(records, target, lz4_level))
+    return Codec(4, _into(cramjam.zstd.compress_into, zstd_level))
 
 
 def _into(
@@ -134,3 +134,13 @@ def _lz4_high(records: memoryview, target: memoryview, level: int) -> int:
     frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     frame.compress(bytes(records))
     return _put(target, 0, memoryview(frame.finish()))
+
+
+# Each fills the target with what a frame holds, returns the bytes used, and raises cramjam's errors. The key is the id in
+# the batch's attributes: a batch of a file may have another codec than this producer.
+DECOMPRESS: dict[int, Callable[[memoryview, memoryview], int]] = {
+    1: cramjam.gzip.decompress_into,
+    2: _snappy_decompress,
+    3: cramjam.lz4.decompress_into,
+    4: cramjam.zstd.decompress_into,
+}

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.batches._batch import RecordFuture
-from kafkabuf.batches.codec import Codec
-from kafkabuf.batches.compression import codec
+from kafkabuf.batches.compression import DECOMPRESS
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ClosedError, KafkaError, NetworkError, RecordTooLargeError, TimeoutError
 from rigs.fake_client import Sent
@@ -139,15 +138,15 @@ def test_close_sends_all_parts() -> None:
 # At 0 the first split fails, at 1 the split of a part.
 @pytest.mark.parametrize("after", [0, 1])
 def test_failing_split_fails_its_records(after: int, caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
-    zstd = codec("zstd", -1, 9, 3)
+    zstd = DECOMPRESS[4]
     failures = [False] * after + [True]
 
     def decompress(frame: memoryview, target: memoryview) -> int:
         if failures.pop(0):
             raise ValueError("broken")
-        return zstd.decompress(frame, target)
+        return zstd(frame, target)
 
-    monkeypatch.setattr("kafkabuf.batches.compression.codec", lambda *settings: Codec(4, zstd.compress, decompress))
+    monkeypatch.setitem(DECOMPRESS, 4, decompress)
     rig = quick_rig(compression_type="zstd", batch_size=4 * SLAB)
     futures = [rig.send(b"." * 50) for _ in range(40)]
     with caplog.at_level(logging.ERROR):

@@ -170,7 +170,7 @@ def test_each_record_is_read_at_any_instruction_of_its_process(
         monkeypatch.setattr(module, "TOPICS", 4)
         monkeypatch.setattr(module, "PARTITIONS", 4)
     packed = packed_records(path.with_name("plain"), deed.before)
-    monkeypatch.setattr(compression, "codec", lambda *_: Codec(1, putting(packed), lambda *_: 0))
+    monkeypatch.setattr(compression, "codec", lambda *_: Codec(1, putting(packed)))
     counts, states, last = set(), None, None
     for _ in single_step(partial(deed.prepare, path), deed.piece):
         states = states or States(path, Layout(SLABS * SLAB, SLAB))
@@ -208,7 +208,7 @@ def test_compression_that_was_under_way_hides_nothing_that_comes_later(
 ) -> None:
     """The reader mends a batch in its own copy of a page. The process appends to another batch of the same page."""
     packed = packed_records(path.with_name("plain"), [b"x" * 300] * 2)
-    monkeypatch.setattr(compression, "codec", lambda *_: Codec(1, putting(packed), lambda *_: 0))
+    monkeypatch.setattr(compression, "codec", lambda *_: Codec(1, putting(packed)))
 
     def prepare() -> Rig:
         rig = Rig([1, 1], file=path, slabs=SLABS, compression_type="gzip")

@@ -13,8 +13,8 @@ import pytest
 
 from kafkabuf.batches._split import split
 from kafkabuf.errors import KafkaError
-from rigs.producer import PRODUCER_ID, SLAB, TOPIC, Rig, assert_whole
-from tests.batches.split_support import Topic
+from rigs.producer import PRODUCER_ID, SLAB, TOPIC, Rig, assert_whole, only_request
+from tests.batches.split_support import Topic, refuse
 from tests.effort import effort
 
 Storm = Callable[[Rig], list[bytes]]
@@ -237,6 +237,18 @@ def test_file_without_a_free_slab_is_delivered_by_a_process_that_compresses(path
     rig.fill(batches=8)
     after = Rig(file=killed(rig, path.with_name("left")), slabs=8, compression_type="gzip")
     assert len(delivered(after)) == 8
+
+
+@pytest.mark.parametrize("before", ["gzip", "zstd"])  # those that kafka-python reads without further libraries
+@pytest.mark.parametrize("after", ["none", "gzip", "zstd"])
+def test_compressed_batch_is_split_by_a_process_with_another_codec(path: Path, before: str, after: str) -> None:
+    values = in_flight(rig := Rig(file=path, compression_type=before))
+    rig = Rig(file=killed(rig, path.with_name("left")), compression_type=after)
+    request = only_request(rig)
+    (records,) = request.produced.records.values()
+    assert records[22] & 7 > 0  # the codec in the batch's attributes
+    refuse(rig, request)
+    assert delivered(rig) == values
 
 
 def test_record_that_was_sent_plain_is_sent_again_as_it_was(path: Path) -> None:
