@@ -136,8 +136,8 @@ def _lz4_high(records: memoryview, target: memoryview, level: int) -> int:
     return _put(target, 0, memoryview(frame.finish()))
 
 
-# Each fills the target with what a frame holds, returns the bytes used, and raises cramjam's errors. The key is the id in
-# the batch's attributes: a batch of a file may have another codec than this producer.
+# Each fills the target with what a frame holds, returns the bytes used, and raises cramjam's errors. The key is the id
+# in the batch's attributes: a batch of a file may have another codec than this producer.
 DECOMPRESS: dict[int, Callable[[memoryview, memoryview], int]] = {
     1: cramjam.gzip.decompress_into,
     2: _snappy_decompress,

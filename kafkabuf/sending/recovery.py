@@ -124,6 +124,8 @@ class Recovery(RecoveryPolicy):
         self._stats = stats
         self._transactions = transactions
         self._numbers = state  # None: idempotence is off
+        self._has_file = accumulator.tables is not None
+        self._tireless = self._has_file and config.buffer_expire == "never"
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._logged_failure = ""  # the last error with which all buffered records failed
         self._refusal_told_at = self._drop_told_at = float("-inf")
@@ -186,7 +188,7 @@ class Recovery(RecoveryPolicy):
 
         With a file they wait: the password may be put right before the next process, or on the broker.
         """
-        if self._accumulator.tables is not None:
+        if self._has_file:
             self._tell_of_refusal(error)
             return
         for queue in queues:
@@ -202,7 +204,7 @@ class Recovery(RecoveryPolicy):
         """Fail the batches of partitions that are gone: the topic was deleted and made again with fewer partitions.
 
         These batches cannot go to another partition: the key or the caller chose their partition, and the
-        broker may have written some of them.
+        broker may have written some of them. With a file they wait: the topic may get its partitions again.
         """
         for queue in topic.queues[topic.partitions :]:
             if queue.batches:
@@ -210,7 +212,10 @@ class Recovery(RecoveryPolicy):
                     f"partition {queue.partition} of topic {topic.name!r} is gone: the topic was deleted and made "
                     f"again with {topic.partitions} partition(s)"
                 )
-                self._fail_waiting(queue, error)
+                if self._has_file:
+                    self._tell_of_refusal(error)
+                else:
+                    self._fail_waiting(queue, error)
 
     def _fail_waiting(self, queue: PartitionQueue, error: KafkaError) -> None:
         for batch in self._accumulator.waiting_batches(queue):
@@ -261,7 +266,9 @@ class Recovery(RecoveryPolicy):
             return
         if error.invalid_metadata:
             self._metadata.request_update()
-        if isinstance(error, RecordTooLargeError) and batch.count > 1 and not self.forced:
+        # A closing Sender does not send what is put back here: with a file it leaves that there, and else fails it.
+        ends = self.forced and not self._has_file
+        if isinstance(error, RecordTooLargeError) and batch.count > 1 and not ends:
             self._split_or_fail(batch, error)
             return
         if self._numbers is not None and isinstance(error, ClusterAuthorizationError):
@@ -269,7 +276,7 @@ class Recovery(RecoveryPolicy):
         if not self._may_go_again(queue, batch, error, response):
             self._fail(batch, self._explained(queue, batch, error), response, refused=response is not None)
             return
-        if batch.attempts >= self._config.retries or self.forced:
+        if ends or (batch.attempts >= self._config.retries and not self._tireless):
             self._fail(batch, error, response)
             return
         self._stats.retried(batch.topic, batch.count, self._clock.monotonic())
@@ -282,7 +289,7 @@ class Recovery(RecoveryPolicy):
         self, queue: PartitionQueue, batch: Batch, error: KafkaError, response: PartitionResponse | None
     ) -> bool:
         """Whether to retry a batch. Asks for a new epoch if the batch needs one."""
-        if self._accumulator.tables is not None and isinstance(error, TopicAuthorizationError):
+        if self._has_file and isinstance(error, TopicAuthorizationError):
             self._tell_of_refusal(error)  # the right may be granted: the record waits for it in the file
             return True
         state = self._numbers

@@ -1,0 +1,86 @@
+"""With a file a record leaves the file when the cluster has it, or refuses it for good, and for no other reason."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkabuf.errors import NetworkError
+from rigs.producer import TOPIC, Rig, only_request
+from tests.batches.split_support import TOO_LARGE
+from tests.spool.test_recovery import delivered, killed
+
+NOT_LEADER = 6
+NOT_ENOUGH_REPLICAS = 19
+NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+VALUES = [b"%d" % number for number in range(8)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "buffer"
+
+
+def under_way(path: Path, **settings: Any) -> Rig:
+    rig = Rig(file=path, buffer_path=str(path), **settings)
+    for value in VALUES:
+        rig.send(value)
+    rig.linger_over()
+    return rig
+
+
+@pytest.mark.parametrize("code", [NOT_LEADER, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, TOO_LARGE])
+def test_forced_close_leaves_what_a_broker_refuses_for_now(path: Path, code: int) -> None:
+    rig = under_way(path)
+    rig.client.answer(only_request(rig), code)
+    rig.sender.recovery.forced = True  # close(0), while the turn takes the response
+    rig.turn()
+    rig.sender.close(force=True)
+    rig.sender.run()
+    assert delivered(Rig(file=killed(rig, path.with_name("left")))) == VALUES
+
+
+@pytest.mark.parametrize(("expire", "is_failed"), [("never", False), ("since_send", True), ("since_recovery", True)])
+def test_retries_limit_only_records_that_may_expire(path: Path, expire: str, is_failed: bool) -> None:
+    rig = under_way(path, retries=2, buffer_expire=expire)
+    for _ in range(4):
+        for sent in rig.sent_after_turn():
+            rig.client.answer(sent, NOT_ENOUGH_REPLICAS)
+        rig.turn()
+        rig.clock.advance(10)
+    assert (rig.incomplete() == []) == is_failed
+    if not is_failed:
+        assert delivered(rig) == VALUES
+
+
+def test_records_of_a_partition_that_is_gone_wait_until_it_is_there_again(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig([1, 1], file=path)
+    future = rig.send(b"waits", partition=1)
+    rig.accumulator.topic_queues(TOPIC, [1])
+    rig.linger_over()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            rig.turn()
+    assert not future.done()
+    assert [record.getMessage() for record in caplog.records] == [
+        "the records wait in the file of kafkabuf.buffer.path: partition 1 of topic 'orders' is gone: the topic was "
+        "deleted and made again with 1 partition(s)"
+    ]
+    rig.lead(1, 1)
+    rig.ack_all()
+    assert future.result(0).offset == 0
+
+
+def test_lost_connection_at_a_forced_close_leaves_the_batch(path: Path) -> None:
+    rig = under_way(path)
+    rig.client.fail(only_request(rig), NetworkError("the connection was lost"))
+    rig.sender.recovery.forced = True
+    rig.turn()
+    rig.sender.close(force=True)
+    rig.sender.run()
+    assert delivered(Rig(file=killed(rig, path.with_name("left")))) == VALUES
