@@ -90,6 +90,11 @@ def _check_file(settings: ProducerSettings) -> None:
             "kafkabuf.buffer.path needs acks of 1 or all, found 0: without a response nobody knows whether a record of "
             "the file was delivered"
         )
+    if settings.buffer_path is not None and settings.retries == 0:
+        raise ConfigError(
+            "kafkabuf.buffer.path needs retries of 1 or more, found 0: a record of the file goes again until the "
+            "cluster has it"
+        )
 
 
 def _check_idempotence(settings: ProducerSettings) -> None:

@@ -248,6 +248,7 @@ def test_settings_of_the_file_need_the_file_and_a_response() -> None:
         ({"buffer_path": ""}, "kafkabuf.buffer.path: expected the path of a file"),
         ({"buffer_path": "b\0"}, "kafkabuf.buffer.path: expected the path of a file"),
         ({"buffer_path": "b", "acks": 0, "enable_idempotence": False}, "needs acks of 1 or all"),
+        ({"buffer_path": "b", "retries": 0}, "needs retries of 1 or more"),
         ({"buffer_path": "b", "kafkabuf.buffer.sync": "often"}, "expected process, flush, or 1 to"),
     ):
         with pytest.raises(ConfigError, match=text):
