@@ -175,6 +175,13 @@ class Recovery(RecoveryPolicy):
             self._drop_told_at = now
             log.warning("the buffer is full: %d records were dropped up to now, the oldest first", self.dropped)
 
+    def without_id(self, error: KafkaError) -> None:
+        """No broker gives a producer id. With a file the records wait for it: the right may be granted."""
+        if self._has_file:
+            self._tell_of_refusal(error)
+        else:
+            self.fail_everything(error)
+
     def fail_everything(self, error: KafkaError) -> None:
         """The producer cannot send: no id, no right, or a transaction that has failed for good."""
         # The same error is logged as an error once only: all later records fail with it too.
@@ -271,7 +278,7 @@ class Recovery(RecoveryPolicy):
         if isinstance(error, RecordTooLargeError) and batch.count > 1 and not ends:
             self._split_or_fail(batch, error)
             return
-        if self._numbers is not None and isinstance(error, ClusterAuthorizationError):
+        if self._numbers is not None and isinstance(error, ClusterAuthorizationError) and not self._has_file:
             self._numbers.fail(error)
         if not self._may_go_again(queue, batch, error, response):
             self._fail(batch, self._explained(queue, batch, error), response, refused=response is not None)
@@ -289,7 +296,7 @@ class Recovery(RecoveryPolicy):
         self, queue: PartitionQueue, batch: Batch, error: KafkaError, response: PartitionResponse | None
     ) -> bool:
         """Whether to retry a batch. Asks for a new epoch if the batch needs one."""
-        if self._has_file and isinstance(error, TopicAuthorizationError):
+        if self._has_file and isinstance(error, ClusterAuthorizationError | TopicAuthorizationError):
             self._tell_of_refusal(error)  # the right may be granted: the record waits for it in the file
             return True
         state = self._numbers

@@ -52,7 +52,7 @@ class Upkeep(UpkeepPolicy):
             self._seen_state = transactions.state  # after the last run_transactions
         elif isinstance(state, ProducerState):
             backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-            self._producer_ids = ProducerIdSource(state, client, clock, backoff, recovery.fail_everything)
+            self._producer_ids = ProducerIdSource(state, client, clock, backoff, recovery.without_id)
         metadata.listeners.append(self._on_cluster)
         metadata.topics_in_use = self._topics_in_use
 

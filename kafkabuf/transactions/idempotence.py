@@ -193,8 +193,8 @@ def producer_state(config: ProducerConfig) -> ProducerState | None:
 class ProducerIdSource:
     """Asks brokers for a producer id until a broker gives one (InitProducerId without a transactional id).
 
-    Calls `give_up(error)` when the buffered records must fail: the user may not write idempotently, or no broker can
-    give producer ids.
+    Calls `give_up(error)` when the buffered records must fail, or wait in their file: the user may not write
+    idempotently, or no broker can give producer ids.
     """
 
     def __init__(

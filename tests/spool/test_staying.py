@@ -13,9 +13,11 @@ from rigs.producer import TOPIC, Rig, only_request
 from tests.batches.split_support import TOO_LARGE
 from tests.spool.test_recovery import delivered, killed
 
+UNKNOWN_SERVER_ERROR = -1
 NOT_LEADER = 6
 NOT_ENOUGH_REPLICAS = 19
 NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+CLUSTER_AUTHORIZATION_FAILED = 31
 VALUES = [b"%d" % number for number in range(8)]
 
 
@@ -84,3 +86,25 @@ def test_lost_connection_at_a_forced_close_leaves_the_batch(path: Path) -> None:
     rig.sender.close(force=True)
     rig.sender.run()
     assert delivered(Rig(file=killed(rig, path.with_name("left")))) == VALUES
+
+
+@pytest.mark.parametrize("code", [CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR])
+def test_records_wait_in_their_order_while_no_broker_gives_a_producer_id(path: Path, code: int) -> None:
+    rig = under_way(path)
+    assert rig.accumulator.producer_state is not None
+    rig.accumulator.producer_state.set_producer_id_and_epoch(-1, -1)
+    rig.client.gives_ids = False
+    rig.turn()
+    rig.client.give_id(error_code=code)
+    rig.turn()
+    rig.send(b"newer")
+    rig.clock.advance(2)
+    rig.client.gives_ids = True
+    assert delivered(rig) == [*VALUES, b"newer"]
+
+
+def test_records_wait_for_the_right_to_write(path: Path) -> None:
+    rig = under_way(path)
+    rig.client.answer(only_request(rig), CLUSTER_AUTHORIZATION_FAILED)
+    rig.turn()
+    assert delivered(rig) == VALUES
