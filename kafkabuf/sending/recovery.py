@@ -100,6 +100,8 @@ _BEFORE_THE_APPEND = (
 ERRORS_OF_RECORDS = (InvalidRecordError, InvalidTimestampError, RecordListTooLargeError, RecordTooLargeError)
 
 
+_OF_NUMBERS = (InvalidProducerEpochError, OutOfOrderSequenceNumberError, UnknownProducerIdError)
+
 _DROPPED = "the record was dropped to make room for newer records (kafkabuf.buffer.full=drop_oldest)"
 
 
@@ -233,6 +235,11 @@ class Recovery(RecoveryPolicy):
 
     def fail_unsupported(self, batches: list[Batch], error: UnsupportedVersionError) -> None:
         """The broker supports no Produce version that carries these batches."""
+        if self._has_file:
+            self._tell_of_refusal(error)
+            for batch in batches:
+                self.requeue(batch)
+            return
         magic = self._accumulator.magic
         other = "set record.magic to 2 (or auto)" if magic == 1 else "set record.magic to 1 for brokers this old"
         text = f"the broker takes no records of magic {magic}: {other} ({error})"
@@ -257,6 +264,8 @@ class Recovery(RecoveryPolicy):
                 raise  # the next turn tries again
             except Exception as failure:
                 log.exception("%r cannot be retried; its records fail", batch)
+                if self._has_file:
+                    self._accumulator.leave_behind(batch)
                 self._accumulator.fail(batch, KafkaError(f"an error within the producer: {shown(failure)}"))
 
     def retry_or_fail_all(self, batches: list[Batch], error: KafkaError) -> None:
@@ -296,8 +305,8 @@ class Recovery(RecoveryPolicy):
         self, queue: PartitionQueue, batch: Batch, error: KafkaError, response: PartitionResponse | None
     ) -> bool:
         """Whether to retry a batch. Asks for a new epoch if the batch needs one."""
-        if self._has_file and isinstance(error, ClusterAuthorizationError | TopicAuthorizationError):
-            self._tell_of_refusal(error)  # the right may be granted: the record waits for it in the file
+        if self._waits(error):
+            self._tell_of_refusal(error)
             return True
         state = self._numbers
         if state is None:
@@ -316,6 +325,12 @@ class Recovery(RecoveryPolicy):
             behind_log_start = forgotten and log_start_offset > queue.last_acked_offset
             return _goes_on_in_transaction(state, queue, batch, behind_log_start)
         return _goes_on_without_transaction(state, queue, batch, forgotten)
+
+    def _waits(self, error: KafkaError) -> bool:
+        """With a file a batch goes again until the record itself is at fault: a right may be granted, a broker mended."""
+        if not self._has_file or self._transactions is not None:
+            return False
+        return not (error.retriable or isinstance(error, ERRORS_OF_RECORDS + _OF_NUMBERS))
 
     # ---- when, and in which order ------------------------------------------------------------------------------------
 
@@ -349,6 +364,8 @@ class Recovery(RecoveryPolicy):
             self._stats.splits.add(1, self._clock.monotonic())
         except Exception:
             log.exception("%r could not be split; its records fail", batch)
+            if self._has_file:
+                self._accumulator.leave_behind(batch.whole or batch)
             self._accumulator.give_up(batch.whole or batch, error)
 
     # ---- who is told -------------------------------------------------------------------------------------------------
@@ -361,6 +378,8 @@ class Recovery(RecoveryPolicy):
         named = response.record_errors or () if response is not None else ()
         invalid_records = [(place, text) for place, text in named if 0 <= place < batch.count]
         record_errors, error_of_others = _errors_of_records(error, invalid_records) if invalid_records else (None, None)
+        if self._has_file and not isinstance(error, ERRORS_OF_RECORDS):
+            self._accumulator.leave_behind(batch)  # the next process asks the cluster for it
         self._accumulator.fail(batch, error, record_errors, error_of_others, refused)
 
     def _explained(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> KafkaError:

@@ -17,7 +17,9 @@ UNKNOWN_SERVER_ERROR = -1
 NOT_LEADER = 6
 NOT_ENOUGH_REPLICAS = 19
 NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
-CLUSTER_AUTHORIZATION_FAILED = 31
+TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 29, 31
+INVALID_TIMESTAMP, INVALID_RECORD = 32, 87
+POLICY_VIOLATION = 44
 VALUES = [b"%d" % number for number in range(8)]
 
 
@@ -103,8 +105,22 @@ def test_records_wait_in_their_order_while_no_broker_gives_a_producer_id(path: P
     assert delivered(rig) == [*VALUES, b"newer"]
 
 
-def test_records_wait_for_the_right_to_write(path: Path) -> None:
+@pytest.mark.parametrize(
+    "code", [CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR, POLICY_VIOLATION]
+)
+def test_records_wait_until_the_broker_takes_them(path: Path, code: int, caplog: pytest.LogCaptureFixture) -> None:
     rig = under_way(path)
-    rig.client.answer(only_request(rig), CLUSTER_AUTHORIZATION_FAILED)
-    rig.turn()
+    with caplog.at_level(logging.WARNING):
+        rig.client.answer(only_request(rig), code)
+        rig.turn()
+    assert "the records wait in the file" in caplog.text
     assert delivered(rig) == VALUES
+
+
+@pytest.mark.parametrize("code", [INVALID_TIMESTAMP, INVALID_RECORD])
+def test_record_that_is_at_fault_itself_leaves_the_file(path: Path, code: int) -> None:
+    rig = under_way(path)
+    rig.client.answer(only_request(rig), code)
+    rig.turn()
+    assert not rig.incomplete()
+    assert delivered(Rig(file=killed(rig, path.with_name("left")))) == []
