@@ -51,7 +51,6 @@ from kafkabuf.errors import (
     RecordListTooLargeError,
     RecordTooLargeError,
     RefusedWithOthersError,
-    TopicAuthorizationError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -327,7 +326,7 @@ class Recovery(RecoveryPolicy):
         return _goes_on_without_transaction(state, queue, batch, forgotten)
 
     def _waits(self, error: KafkaError) -> bool:
-        """With a file a batch goes again until the record itself is at fault: a right may be granted, a broker mended."""
+        """With a file a batch goes again unless a record is at fault: a right may be granted, a broker mended."""
         if not self._has_file or self._transactions is not None:
             return False
         return not (error.retriable or isinstance(error, ERRORS_OF_RECORDS + _OF_NUMBERS))
