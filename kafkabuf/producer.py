@@ -14,25 +14,17 @@ from kafkabuf.append._bulk_arrow import append_arrow
 from kafkabuf.append._bulk_many import append_many
 from kafkabuf.append._producer import ProducerCore
 from kafkabuf.append.report import BulkReport
-from kafkabuf.batches._accumulator import TopicQueues
+from kafkabuf.append.topics import Topics
 from kafkabuf.batches._batch import give_back_claims
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.config.model import ProducerConfig
-from kafkabuf.errors import (
-    ClosedError,
-    ConfigError,
-    IllegalStateError,
-    InvalidTopicError,
-    KafkaError,
-    TimeoutError,
-)
+from kafkabuf.errors import ClosedError, ConfigError, IllegalStateError, KafkaError
 from kafkabuf.formats.plan import formats_of
 from kafkabuf.hints import PRODUCER, hints
 from kafkabuf.interceptors import close_all
 from kafkabuf.memory.buffers import Headers, K, V
 from kafkabuf.metadata.metadata import Metadata, TopicInfo
-from kafkabuf.metadata.topic_names import TOPIC_RULE, is_legal_topic
 from kafkabuf.metrics.snapshot import Metrics, telemetry_of
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.process.producer_log import log_as, producer_log
@@ -93,6 +85,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
     """
 
     _spool: Spool | None = None  # the file of kafkabuf.buffer.path
+    topics: Topics
     _opened = False  # True once the Sender's thread runs; False again in a forked child
 
     @overload
@@ -211,8 +204,9 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         if self._spool is not None:
             self._running.at_end = self._spool.close
         self._thread = self._running.thread
+        topics = Topics(self._metadata, accumulator, self._running.runs_here, self._metrics.timed)
         # Last: from here on other threads of a forked child may send.
-        self._open(accumulator, self.config, clock, schemas_of(self.config, self._registry, clock))
+        self._open(accumulator, topics, self.config, clock, schemas_of(self.config, self._registry, clock))
 
     if TYPE_CHECKING:
         # ProducerCore.send(), with the types of keys and values.
@@ -253,14 +247,13 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
 
         A thread of the parent may hold any lock of the producer for ever here, so the child never uses its copies.
         """
-        super()._disown()
+        self._close_in_child(self._open_in_child)
         self._opened = False
         self._spool = None  # the parent has the file
         self._finalizer.detach()
         self._child_lock = RLock()
 
     def _open_in_child(self) -> None:
-        """check_open() calls it in a forked child."""
         if self.config.transactional_id is not None:
             raise ClosedError(TRANSACTIONAL_CHILD)
         with self._child_lock, log_as(self.config.client_id):
@@ -284,26 +277,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
     def partitions_for(self, topic: str) -> TopicInfo:
         """The topic's partitions and their leaders. Fetches metadata if necessary, for up to `max.block.ms`."""
         self.check_open()
-        return self._topic_info(topic, self.config.max_block_ms / 1000)
-
-    def _topic_info(self, topic: str, timeout: float) -> TopicInfo:
-        self.check_open()
-        if not is_legal_topic(topic):
-            raise InvalidTopicError(f"{topic!r} is not a valid topic name: {TOPIC_RULE}")
-        if self._in_sender_thread():
-            return self._known_topic(topic)
-        with self._timed("metadata-wait"):
-            return self._metadata.await_topic(topic, timeout)
-
-    def _known_topic(self, name: str) -> TopicInfo:
-        """For a callback, which must not wait for metadata: the thread that runs the callback fetches metadata."""
-        try:
-            return self._metadata.await_topic(name, 0)
-        except TimeoutError:
-            raise TimeoutError(
-                f"topic {name!r} is not known yet, and a callback cannot wait for metadata (the producer has requested "
-                "it): call partitions_for() before, or send from another thread"
-            ) from None
+        return self.topics.info(topic, self.config.max_block_ms / 1000)
 
     def _timed(self, call: str) -> AbstractContextManager[None]:
         """Adds the duration of the block to the metric of `call`."""
@@ -314,31 +288,6 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         """As check_open(), but a producer that was closed passes."""
         if not self._opened:
             self.check_open()
-
-    def _in_sender_thread(self) -> bool:
-        """Whether a callback runs this call. The Sender cannot make progress while one of its callbacks waits."""
-        return self._running.runs_here()
-
-    def _await_topic(self, name: str, timeout: float | None = None) -> TopicQueues:
-        """For send(): the queues of a topic not used before, within `timeout` seconds (None: max.block.ms)."""
-        info = self._topic_info(name, self.config.max_block_ms / 1000 if timeout is None else timeout)
-        topic = self._accumulator.made_topic(name, info.leaders, info.leader_epochs, info.topic_id)
-        if self._metadata.snapshot.topics.get(name) is not info:
-            # Metadata changed before the Sender could see the new queues: let the listeners run once more.
-            self._metadata.request_update()
-        return topic
-
-    def _await_partition(self, name: str, partition: int, timeout: float) -> None:
-        """For send(): an unknown partition may be new. Requests metadata once and then trusts the response."""
-        self._metadata.add_topic(name)
-        if self._in_sender_thread():
-            self._metadata.request_update()
-            raise TimeoutError(
-                f"partition {partition} of topic {name!r} is not known, and a callback cannot wait for metadata (the "
-                "producer has requested it): send again later, or from another thread"
-            )
-        with self._timed("metadata-wait"):
-            self._metadata.await_update(timeout)  # the Sender creates the queues before it wakes this thread
 
     @property
     def _accumulator(self) -> RecordAccumulator:
@@ -395,7 +344,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             `error.rows_queued` counts them (including rows that were too large). No row after the faulty row is queued.
         """
         self.check_open()
-        formats = formats_of(value_format, key_format, key, self._registry, waits=not self._in_sender_thread())
+        formats = formats_of(value_format, key_format, key, self._registry, waits=not self._running.runs_here())
         pending = BulkReport(self._clock, report)
         append_arrow(self, pending, data, topic, formats)
         return pending
@@ -490,7 +439,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
 
     def _transaction_manager(self) -> TransactionManager:
         self.check_open()
-        if self._in_sender_thread():
+        if self._running.runs_here():
             raise KafkaError(
                 "a callback cannot wait for a transaction, because the Sender that ends it runs the callback: call "
                 "the method in another thread"
@@ -511,7 +460,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         """
         _check_timeout(timeout)
         self._check_opened()
-        if self._in_sender_thread():
+        if self._running.runs_here():
             raise KafkaError(
                 "flush() in a callback would wait for the callback itself to return: call it in another thread"
             )
@@ -568,7 +517,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
     def _end(self, timeout: float | None) -> None:
         if self._registry is not None:
             self._registry.close("the producer is closed")
-        if self._in_sender_thread() or self._interrupts_itself():
+        if self._running.runs_here() or self._interrupts_itself():
             self._running.finish(force=timeout == 0)
             self._finalizer.detach()
         else:
@@ -600,7 +549,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         _check_timeout(timeout)
         if self._telemetry is None:
             raise IllegalStateError("the producer pushes no metrics: set enable.metrics.push to true")
-        return self._telemetry.instance_id(0 if self._in_sender_thread() else timeout)
+        return self._telemetry.instance_id(0 if self._running.runs_here() else timeout)
 
     @property
     def recovered(self) -> Recovered | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import UUID
 
 from kafkabuf._pool import BufferPool
-from kafkabuf.append._producer import ProducerCore
+from kafkabuf.append._producer import ProducerCore, TopicPolicy
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import Batch, RecordFuture
 from kafkabuf.batches.accumulator import RecordAccumulator
@@ -97,6 +97,25 @@ class MockRecord(NamedTuple):
     timestamp_ms: int | None
 
 
+class MockTopics(TopicPolicy):
+    """The topics of a MockProducer, whose cluster never changes."""
+
+    def __init__(self, queues: RecordAccumulator, cluster: Mapping[str, int] | None) -> None:
+        self._queues = queues
+        self._cluster = cluster
+
+    def info(self, name: str) -> TopicInfo:
+        if not is_legal_topic(name):
+            raise InvalidTopicError(f"{name!r} is not a valid topic name: {TOPIC_RULE}")
+        count = 1 if self._cluster is None else self._cluster.get(name, 0)
+        if not count:
+            raise UnknownTopicOrPartitionError(f"the MockProducer's cluster has no topic {name!r}: {self._cluster!r}")
+        return TopicInfo(name, None, None, tuple(PartitionInfo(number, _LEADER) for number in range(count)))
+
+    def await_topic(self, name: str, timeout: float) -> TopicQueues:
+        return self._queues.topic_queues(name, self.info(name).leaders)
+
+
 class MockProducer(ProducerCore):
     """KafkaProducer's own send(), with its serializers, partitioner, checks and futures, and without a connection.
 
@@ -120,6 +139,8 @@ class MockProducer(ProducerCore):
     kafkabuf.broker.EmbeddedCluster.
     """
 
+    topics: MockTopics
+
     def __init__(
         self,
         cluster: Mapping[str, int] | None = None,
@@ -132,10 +153,9 @@ class MockProducer(ProducerCore):
         given = {name: value for name, value in settings.items() if value is not None}
         self.config = ProducerConfig.from_mapping(_SETTINGS | given)
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
-        self._cluster = cluster
         self._auto_complete = auto_complete
         self._queues = RecordAccumulator(self.config, self.pool, clock, producer_state=producer_state(self.config))
-        self._open(self._queues, self.config, clock)
+        self._open(self._queues, MockTopics(self._queues, cluster), self.config, clock)
         self.send_exception: BaseException | None = None
         self.flush_exception: BaseException | None = None
         self.close_exception: BaseException | None = None
@@ -216,12 +236,7 @@ class MockProducer(ProducerCore):
 
     def partitions_for(self, topic: str) -> TopicInfo:
         self._check_usable(self.partitions_for_exception)
-        if not is_legal_topic(topic):
-            raise InvalidTopicError(f"{topic!r} is not a valid topic name: {TOPIC_RULE}")
-        count = 1 if self._cluster is None else self._cluster.get(topic, 0)
-        if not count:
-            raise UnknownTopicOrPartitionError(f"the MockProducer's cluster has no topic {topic!r}: {self._cluster!r}")
-        return TopicInfo(topic, None, None, tuple(PartitionInfo(number, _LEADER) for number in range(count)))
+        return self.topics.info(topic)
 
     def init_transactions(self) -> None:
         self._check_usable(self.init_transactions_exception)
@@ -352,9 +367,3 @@ class MockProducer(ProducerCore):
         batch = self._pending.popleft()
         self._queues.discard(batch)
         return batch
-
-    def _await_topic(self, name: str) -> TopicQueues:
-        return self._queues.topic_queues(name, self.partitions_for(name).leaders)
-
-    def _await_partition(self, name: str, partition: int, timeout: float) -> None:
-        """Return at once: the cluster never changes, so no new partition can appear."""

@@ -225,7 +225,7 @@ def test_a_traceback_through_the_users_code_keeps_all_frames(local: KafkaProduce
 def test_an_error_that_is_not_raised_on_purpose_keeps_all_frames(
     local: KafkaProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_await_topic", lambda name: 1 // 0)
+    monkeypatch.setattr(local.topics, "await_topic", lambda name, timeout: 1 // 0)
     with pytest.raises(ZeroDivisionError) as raised:
         local.send("unknown-yet", b"v")
     assert len(traceback.extract_tb(raised.value.__traceback__)) > 3

@@ -172,6 +172,12 @@ def test_injected_exception_is_raised(method: str, arguments: tuple[Any, ...]) -
     assert producer.history() == []
 
 
+def test_exception_for_partitions_for_leaves_send_alone() -> None:
+    producer = MockProducer()
+    producer.partitions_for_exception = ZeroDivisionError("injected")
+    assert producer.send("t", b"v").result(0).offset == 0
+
+
 def test_closed_mock_refuses_every_call() -> None:
     with MockProducer() as producer:
         pass

@@ -26,8 +26,7 @@ from kafkabuf.aio._core import TURN, LoopCore, MustWait
 from kafkabuf.aio._futures import AIORecordFuture, BatchEnds, Line
 from kafkabuf.aio.futures import AIOBulkReport
 from kafkabuf.aio.threads import Threads
-from kafkabuf.append._producer import FORKED
-from kafkabuf.batches._accumulator import TopicQueues
+from kafkabuf.append._producer import TopicPolicy
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.config import ProducerConfig
@@ -75,36 +74,43 @@ _NO_USER_OBJECTS: dict[str, Any] = {
 }
 
 
+class _LoopTopics(TopicPolicy):
+    """The loop's thread does not wait for metadata: another thread does."""
+
+    partition_looked_up = False  # metadata was requested for the partition of the present record
+
+    def await_topic(self, name: str, timeout: float) -> NoReturn:
+        raise MustWait(0)
+
+    def await_partition(self, name: str, partition: int, timeout: float) -> None:
+        if not self.partition_looked_up:
+            raise MustWait(0)
+
+
 class _LoopCore(LoopCore):
     """send() of prepared records in the loop's thread: it appends to a producer's queues and never waits."""
 
+    topics: _LoopTopics
+
     def __init__(self, producer: KafkaProducer, clock: Clock) -> None:
-        self.partition_looked_up = False  # metadata was requested for the partition of the present record
         self.slab: Slab | None = None  # memory for the present record
         config = producer.config
         # A rule for keys is no object of the user: this core applies it.
         left = _NO_USER_OBJECTS | {"partitioner_class": rule_named(config.partitioner_class)}
-        self._open(producer.accumulator, config.replaced(left), clock)
+        self._open(producer.accumulator, _LoopTopics(), config.replaced(left), clock)
         self.accumulator.loop_allocator = self._take_slab
 
     def send_with(self, slab: Slab | None, *arguments: Any) -> RecordFuture:
         """send() of a record that has waited for its metadata, and perhaps for `slab`."""
-        self.partition_looked_up, self.slab = True, slab
+        self.topics.partition_looked_up, self.slab = True, slab
         try:
             return self.send(*arguments)
         finally:
             # If another record has opened a batch with room meanwhile, or send() raises, it did not use the slab. An
             # error that the user keeps holds this frame, and must not hold the memory.
-            unused, self.partition_looked_up, self.slab = self.slab, False, None
+            unused, self.topics.partition_looked_up, self.slab = self.slab, False, None
             if unused is not None:
                 unused.release()
-
-    def _await_topic(self, name: str) -> TopicQueues:
-        raise MustWait(0)
-
-    def _await_partition(self, name: str, partition: int, timeout: float) -> None:
-        if not self.partition_looked_up:
-            raise MustWait(0)
 
     def _take_slab(self, nbytes: int) -> tuple[int, int]:
         if self.slab is None or self.slab.nbytes < nbytes:
@@ -114,9 +120,6 @@ class _LoopCore(LoopCore):
 
     def close(self) -> None:
         self._begin_close()
-
-    def _open_in_child(self) -> None:
-        raise ClosedError(FORKED)  # only a call that began in the parent still has this object
 
 
 class AIOKafkaProducer(Generic[K, V]):
@@ -240,7 +243,7 @@ class AIOKafkaProducer(Generic[K, V]):
     def _disown(self) -> None:
         """In a forked child: the next coroutine method reopens the producer. See _enter_loop()."""
         if not self._stopped:
-            self._core._disown()
+            self._core._close_in_child()  # only a call that began in the parent still has this object
             self._ends.forget()
             self._loop, self._lines, self._entering = None, {}, asyncio.Lock()
             self._queue = _queue_nothing
@@ -446,9 +449,9 @@ class AIOKafkaProducer(Generic[K, V]):
     async def _await_metadata(self, topic: str, partition: int | None, deadline: float) -> None:
         topics = self._core.accumulator.topics
         if topic not in topics:
-            await self._in_thread(KafkaProducer._await_topic, topic, self._seconds_until(deadline))
+            await self._in_thread(_await_topic, topic, self._seconds_until(deadline))
         if partition is not None and _is_beyond(partition, len(topics[topic].queues)):
-            await self._in_thread(KafkaProducer._await_partition, topic, partition, self._seconds_until(deadline))
+            await self._in_thread(_await_partition, topic, partition, self._seconds_until(deadline))
 
     def _seconds_until(self, deadline: float) -> float:
         return max(deadline - self._clock.monotonic(), 0.0)
@@ -606,6 +609,16 @@ def _is_beyond(partition: int, partitions: int) -> bool:
         return operator.index(partition) >= partitions
     except TypeError:
         return False
+
+
+def _await_topic(producer: KafkaProducer, name: str, timeout: float) -> None:
+    producer.check_open()
+    producer.topics.await_topic(name, timeout)
+
+
+def _await_partition(producer: KafkaProducer, name: str, partition: int, timeout: float) -> None:
+    producer.check_open()
+    producer.topics.await_partition(name, partition, timeout)
 
 
 def _allocate(producer: KafkaProducer, size: int, timeout: float) -> Slab:

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The per-record path: one Cython frame from send() to the bytes in a slab."""
+"""The per-record path: one Cython frame from send() to the bytes in a slab. A policy finds unknown topics."""
 
 from libc.stdint cimport int64_t
 
@@ -18,9 +18,21 @@ cdef int64_t partition_number(object partition) except? -1
 cdef int64_t checked_timestamp(object timestamp_ms) except -1
 
 
+cdef class TopicPolicy:
+    """What a call does about a topic or a partition that the accumulator does not have."""
+    # The queues of a topic not used before. Waits for metadata, up to `timeout` seconds. Raises TimeoutError.
+    cpdef TopicQueues await_topic(self, str name, double timeout)
+    # The topic does not have the partition yet: wait for newer metadata, up to `timeout` seconds. The default does
+    # nothing: the topic never gets more partitions.
+    cpdef object await_partition(self, str name, int64_t partition, double timeout)
+    # Whether the calling thread may wait for a Schema Registry. The Sender's thread may not; by default any may.
+    cpdef bint may_wait(self) except -1
+
+
 cdef class ProducerCore:
     # ---- fixed at construction
     cdef readonly AccumulatorCore accumulator
+    cdef readonly TopicPolicy topics
     cdef object clock
     cdef bint system_clock              # timestamps come straight from the kernel's clock
     cdef object key_serializer, value_serializer    # called with (data), or None
@@ -37,7 +49,8 @@ cdef class ProducerCore:
     cdef KeyRule key_rule               # partitioner.class (if it names a rule), partitioner.ignore.keys
     # ---- guarded by the producer's lock (batches/_accumulator.pxd)
     cdef bint closing
-    cdef bint disowned                  # with `closing`: a fork made this copy, and the child may reopen it
+    cdef bint disowned                  # with `closing`: a fork made this copy
+    cdef object reopen                  # opens a disowned producer for the child, or raises. None: it stays closed
     cdef readonly bint detour           # send() must check `closing`, or call one of the user's objects above
     cdef str closed_because             # the text of the ClosedError that later calls raise
     cdef object last_name               # the topic object of the previous send(), compared by identity; else NO_NAME
@@ -64,6 +77,7 @@ cdef class ProducerCore:
     # metadata and memory together.
     cdef TopicQueues topic_of(self, object name, double* waited)
     cdef PartitionQueue queue_of_partition(self, TopicQueues topic, int64_t number, double* waited)
+    cdef double patience(self, double* waited) noexcept     # seconds of max.block.ms that are left
     cdef int64_t now_ms(self) except -1
     cdef int check_size(self, const Record* r) except -1
     # The way of a record that meets one of the user's objects, or a producer that is not open.
@@ -83,12 +97,3 @@ cdef class ProducerCore:
     # The open batch has no room for the record, or no batch is open: a batch that has room. The caller holds the
     # producer's lock, and appends before anything that could let another thread run.
     cdef Batch room_for(self, TopicQueues topic, PartitionQueue queue, bint sticky, Record* r, double waited)
-
-    # ---- methods that the subclass defines
-    # _open_in_child() -> None: reopen the producer in a forked child, or raise. Only for a class that calls _disown
-    # _await_topic(name: str) -> TopicQueues: the queues of a topic not used before; waits for metadata, up to
-    #     max.block.ms. Raises TimeoutError
-    # _in_sender_thread() -> bool: whether the Sender's thread calls, which must not wait. Only for a producer with
-    #     `schemas`
-    # _await_partition(name: str, partition: int, timeout: float) -> None: the topic does not have the partition yet:
-    #     wait for newer metadata, up to `timeout` seconds

@@ -33,7 +33,7 @@ kb_time_ms_init()
 # An object that no caller can pass as a topic, for the time before the first send().
 cdef object NO_NAME = object()
 # Attributes of every producer that are no part of its public face.
-cdef object INTERNALS = frozenset({"accumulator", "check_open", "detour", "interceptors", "pool", "prepare"})
+cdef object INTERNALS = frozenset({"accumulator", "check_open", "detour", "interceptors", "pool", "prepare", "topics"})
 FORKED = "this call began before a fork: the parent process carries it out, and the child must make calls of its own"
 
 
@@ -44,6 +44,19 @@ cdef object serialized(object serializer, bint by_topic, str topic, object heade
         raise SerializationError(f"the {field} serializer raised {type(error).__name__}: {error}") from error
 
 
+cdef class TopicPolicy:
+    """What a call does about a topic that it does not know. Topics in topics.py waits for metadata."""
+
+    cpdef TopicQueues await_topic(self, str name, double timeout):
+        raise NotImplementedError
+
+    cpdef object await_partition(self, str name, int64_t partition, double timeout):
+        pass
+
+    cpdef bint may_wait(self) except -1:
+        return True
+
+
 cdef class ProducerCore:
     """Base class of KafkaProducer: the code that runs for every record."""
 
@@ -51,10 +64,11 @@ cdef class ProducerCore:
         self.closing = self.detour = True  # until _open: an object whose __init__ did not run has no accumulator
         self.last_name = NO_NAME
 
-    def _open(self, AccumulatorCore accumulator not None, config, clock, schemas=None):
+    def _open(self, AccumulatorCore accumulator not None, TopicPolicy topics not None, config, clock, schemas=None):
         self.last_name = NO_NAME
         self.last_topic = None
         self.accumulator = accumulator
+        self.topics = topics
         self.clock = clock
         self.system_clock = type(clock) is SystemClock
         self.schemas = schemas
@@ -72,17 +86,20 @@ cdef class ProducerCore:
                            and self.interceptors is None and schemas is None)
         self.takes_opaque = config.on_acknowledged is not None
         self.closing = self.disowned = False
+        self.reopen = None
 
     def _begin_close(self, str because="the producer is closed"):
         self.closing = self.detour = True
         self.disowned = False
+        self.reopen = None
         self.closed_because = because
 
-    def _disown(self):
-        """In a forked child, unless the producer was closed: the next call reopens it."""
+    def _close_in_child(self, reopen=None):
+        """In a forked child, unless the producer was closed: later calls raise, or call `reopen` first."""
         if not self.closing:
             self._begin_close(FORKED)
             self.disowned = True
+            self.reopen = reopen
 
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, callback=None,
              opaque=None):
@@ -234,7 +251,7 @@ cdef class ProducerCore:
         for field, data, by_schema in (("key", key, self.key_by_schema), ("value", value, self.value_by_schema)):
             if data is not None and is_stale(self, by_schema, topic):
                 started = self.clock.monotonic()
-                self.schemas.resolve(field, topic, max(self.max_block - waited[0], 0.0), not self._in_sender_thread())
+                self.schemas.resolve(field, topic, self.patience(waited), self.topics.may_wait())
                 waited[0] += <double>self.clock.monotonic() - started
         return 0
 
@@ -299,8 +316,8 @@ cdef class ProducerCore:
     # ---- topic, partition, time, size --------------------------------------------------------------------------------
 
     cpdef int check_open(self) except -1:
-        if self.disowned:
-            self._open_in_child()
+        if self.reopen is not None:
+            self.reopen()
         elif self.closing:
             raise ClosedError(self.closed_because or "the producer is not open")
         return 0
@@ -321,10 +338,12 @@ cdef class ProducerCore:
             raise uninitialized(self)
         topic = self.accumulator.topics.get(name)
         if topic is None:
+            self.check_open()  # code that this call ran may have closed the producer, or forked
             started = self.clock.monotonic()
-            topic = self._await_topic(name)
+            topic = self.topics.await_topic(name, self.patience(waited))
             if topic is None:
-                raise TypeError(f"{type(self).__name__}._await_topic() returned None: it must return a topic or raise")
+                raise TypeError(f"{type(self.topics).__name__}.await_topic() returned None: it must return a topic or "
+                                f"raise")
             waited[0] += <double>self.clock.monotonic() - started
         enter_lock(&self.accumulator.pool.guard)
         self.last_name = name
@@ -335,14 +354,18 @@ cdef class ProducerCore:
     cdef PartitionQueue queue_of_partition(self, TopicQueues topic, int64_t number, double* waited):
         cdef double started
         if number >= topic.partitions:
+            self.check_open()  # as in topic_of()
             started = self.clock.monotonic()
-            self._await_partition(topic.name, number, max(self.max_block - waited[0], 0.0))
+            self.topics.await_partition(topic.name, number, self.patience(waited))
             waited[0] += <double>self.clock.monotonic() - started
         if number < 0 or number >= topic.partitions:
             raise InvalidPartitionsError(
                 f"partition {number} of topic {topic.name!r} does not exist: the topic has {topic.partitions} "
                 f"partition(s), 0 to {topic.partitions - 1}")
         return <PartitionQueue>topic.queues[number]
+
+    cdef double patience(self, double* waited) noexcept:
+        return max(self.max_block - waited[0], 0.0)
 
     @cython.final
     cdef int64_t now_ms(self) except -1:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from kafkabuf.append._producer import ProducerCore
+from kafkabuf.append._producer import ProducerCore, TopicPolicy
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import UnknownTopicOrPartitionError
+
+
+class MadeTopics(TopicPolicy):
+    """A topic that the caller has not made stays unknown: nothing fetches metadata here."""
+
+    def await_topic(self, name: str, timeout: float) -> NoReturn:
+        raise UnknownTopicOrPartitionError(
+            f"the accumulator has no topic {name!r}: call its made_topic() with the leaders of the partitions first"
+        )
 
 
 class RecordAppender(ProducerCore):
@@ -23,16 +32,8 @@ class RecordAppender(ProducerCore):
     """
 
     def __init__(self, config: ProducerConfig, accumulator: RecordAccumulator, clock: Clock) -> None:
-        self._open(accumulator, config, clock)
+        self._open(accumulator, MadeTopics(), config, clock)
 
     def close(self) -> None:
         """Take no further record: `send()` raises ClosedError. The records that were taken keep their batches."""
         self._begin_close()
-
-    def _await_topic(self, name: str) -> NoReturn:
-        raise UnknownTopicOrPartitionError(
-            f"the accumulator has no topic {name!r}: call its made_topic() with the leaders of the partitions first"
-        )
-
-    def _await_partition(self, name: str, partition: int, timeout: float) -> None:
-        """An unknown partition stays unknown: nothing fetches metadata here."""

@@ -84,7 +84,7 @@ def test_partition_that_does_not_exist_is_refused(bad: int) -> None:
 def test_partition_that_is_new_is_taken_after_a_metadata_update(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(leaders=(1,))
     producer = rig.producer
-    monkeypatch.setattr(type(producer), "_await_partition", lambda *_: rig.accumulator.topic_queues(TOPIC, [1] * 5))
+    monkeypatch.setattr(producer.topics, "await_partition", lambda *_: rig.accumulator.topic_queues(TOPIC, [1] * 5))
     batch = pa.record_batch({"value": ["a", "b", "c"], "partition": pa.array([0, 4, 0], pa.int32())})
     report = producer.send_arrow(batch, TOPIC)
     assert [record.value for record in stored(rig, report)] == [b"a", b"b", b"c"]

@@ -36,11 +36,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def slow_rig(monkeypatch: pytest.MonkeyPatch, kind: str = "send", slabs: int = 1) -> Rig:
     rig = Rig(slabs=slabs, linger_ms=10_000, max_block_ms=1_000, **SETTINGS.get(kind, {}))
 
-    def await_topic(name: str) -> Any:
+    def await_topic(name: str, timeout: float) -> Any:
         rig.clock.advance(0.3)
         return rig.accumulator.topic_queues(name, [1])
 
-    monkeypatch.setattr(rig.producer, "_await_topic", await_topic)
+    monkeypatch.setattr(rig.producer.topics, "await_topic", await_topic)
     return rig
 
 
@@ -72,7 +72,7 @@ def test_wait_for_the_topic_shortens_the_waits_for_partition_and_memory(
         rig.clock.advance(0.5)
         rig.accumulator.topic_queues(name, [1] * (partition + 1))
 
-    monkeypatch.setattr(rig.producer, "_await_partition", await_partition)
+    monkeypatch.setattr(rig.producer.topics, "await_partition", await_partition)
     rig.fill()
     assert seconds(rig, lambda: rig.producer.send(SLOW, VALUE, partition=3)) == pytest.approx(1)
     assert seconds(rig, lambda: rig.producer.send_many(SLOW, [VALUE] * 2, partitions=[4, 0])) == pytest.approx(1)
@@ -86,12 +86,12 @@ def test_wait_after_max_block_ms_is_over_is_zero(monkeypatch: pytest.MonkeyPatch
     def await_partition(name: str, partition: int, timeout: float) -> None:
         given.append(timeout)
 
-    def await_topic(name: str) -> Any:
+    def await_topic(name: str, timeout: float) -> Any:
         rig.clock.advance(5)
         return rig.topic
 
-    monkeypatch.setattr(rig.producer, "_await_topic", await_topic)
-    monkeypatch.setattr(rig.producer, "_await_partition", await_partition)
+    monkeypatch.setattr(rig.producer.topics, "await_topic", await_topic)
+    monkeypatch.setattr(rig.producer.topics, "await_partition", await_partition)
     assert seconds(rig, lambda: rig.producer.send(SLOW, VALUE, partition=3), InvalidPartitionsError) == 5
     assert given == [0]
     rig.fill()
@@ -123,5 +123,5 @@ def test_wait_for_a_partition_ends_at_its_time_out(monkeypatch: pytest.MonkeyPat
         producer.send("t", b"v").result(PATIENCE)
         known = producer.metrics()["producer-metrics"]["metadata-wait-time-ns-total"]
         with pytest.raises(TimeoutError, match="no fresh metadata after 0 ms"):
-            producer._await_partition("t", 1, 0)
+            producer.topics.await_partition("t", 1, 0)
         assert producer.metrics()["producer-metrics"]["metadata-wait-time-ns-total"] > known

@@ -14,6 +14,7 @@ import pytest
 
 from kafkabuf import KafkaProducer
 from kafkabuf._pool import BufferPool
+from kafkabuf.append._producer import TopicPolicy
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import Batch
 from kafkabuf.batches.accumulator import RecordAccumulator
@@ -152,12 +153,13 @@ def test_unopened_producer_that_claims_to_be_open_is_refused() -> None:
 
 @in_a_child
 def test_none_in_place_of_topic_queues_is_refused() -> None:
-    class Empty(Appender):
-        def _await_topic(self, name: str) -> Any:
+    class Empty(TopicPolicy):
+        def await_topic(self, name: str, timeout: float) -> Any:
             return None
 
     rig = Rig()
-    producer = Empty(rig.accumulator, rig.config, rig.clock)
+    producer = rig.producer
+    producer._open(rig.accumulator, Empty(), rig.config, rig.clock)
     for call in (lambda: producer.send("u", b"x"), lambda: producer.send_many("u", [b"x"])):
         for _ in range(2):
             with pytest.raises(TypeError, match="returned None"):

@@ -75,6 +75,9 @@ class VirtualRunning(Running):
         self._world.running.remove(self)
         self._world.cut(self.poller)
 
+    def runs_here(self) -> bool:
+        return self._world.turning is self
+
     def turn(self) -> None:
         allocators, mine = self.accumulator.nonwaiting_allocators, threading.get_ident()
         self._world.turning = self
@@ -161,9 +164,6 @@ class VirtualProducer(KafkaProducer):
         self.proof = None if self._spool is None else VirtualProof(self._world, self._spool, self.config)
         if self._spool is not None and self.proof is not None:
             self._spool.start = self.proof.start  # type: ignore[method-assign]
-
-    def _in_sender_thread(self) -> bool:
-        return self._world.turning is self.virtual
 
     def vanish(self) -> None:
         """The process is killed. Its file stays as it is: the caller has a copy, which nothing here can change."""

@@ -23,7 +23,7 @@ from kafkabuf.compat.confluent.errors import classes, exception, new_error, peer
 from kafkabuf.compat.confluent.lines import Lines
 from kafkabuf.compat.confluent.log import Forwarding
 from kafkabuf.compat.confluent.metadata import ClusterMetadata, cluster_metadata
-from kafkabuf.compat.confluent.opened import ConnectionErrors, Core, Opened, all_down
+from kafkabuf.compat.confluent.opened import ConnectionErrors, Opened, all_down, core_of
 from kafkabuf.compat.confluent.settings import translated
 from kafkabuf.compat.confluent.throttle import ThrottleEvent, Throttles
 from kafkabuf.compat.shared.names import absent
@@ -115,7 +115,7 @@ class Producer(ProduceCore):
             held = weakref.WeakMethod(self._held)
             sources.append(Statistics(producer, settings.stats_cb, interval, most, lambda: (held() or _nothing)()))
         clock, most = producer._clock, settings.max_messages
-        self._open(Core(producer), self._lines, clock, settings.on_delivery, settings.only_errors, sources, most)
+        self._open(core_of(producer), self._lines, clock, settings.on_delivery, settings.only_errors, sources, most)
 
     def _held(self) -> tuple[int, int]:
         return len(self), self._due()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
-from kafkabuf.append._producer import ProducerCore
+from kafkabuf.append._producer import ProducerCore, TopicPolicy
 from kafkabuf.backoff import uniform
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.clock import Clock
@@ -67,23 +67,30 @@ class Opened(KafkaProducer):
             authenticator.use(sasl.mechanism(self.config, self._clock, uniform))
 
 
-class Core(ProducerCore):
-    """send() of a producer's queues that never waits: it raises MustWait or BufferExhaustedError."""
+class KnownTopics(TopicPolicy):
+    """Topics of the producer that are known now: it requests metadata of another for the next try."""
 
     def __init__(self, producer: Opened) -> None:
         self._producer = producer
-        self._open(producer.accumulator, producer.config.replaced({"max_block_ms": 0}), producer._clock)
 
-    def _await_topic(self, name: str) -> TopicQueues:
+    def await_topic(self, name: str, timeout: float) -> TopicQueues:
+        self._producer.check_open()
         try:
-            return self._producer._await_topic(name, 0)
+            return self._producer.topics.await_topic(name, 0)
         except (TimeoutError, UnknownTopicOrPartitionError):
             raise MustWait from None
 
-    def _await_partition(self, name: str, partition: int, timeout: float) -> None:
-        """Nothing to wait for: a partition that is unknown now is refused. Metadata is requested for the next try."""
+    def await_partition(self, name: str, partition: int, timeout: float) -> None:
         self._producer._metadata.add_topic(name)
         self._producer._metadata.request_update()
+
+
+def core_of(producer: Opened) -> ProducerCore:
+    """send() of a producer's queues that never waits: it raises MustWait or BufferExhaustedError."""
+    core = ProducerCore()
+    config = producer.config.replaced({"max_block_ms": 0})
+    core._open(producer.accumulator, KnownTopics(producer), config, producer._clock)
+    return core
 
 
 def all_down(connections: Connections) -> int:

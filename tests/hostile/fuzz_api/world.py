@@ -163,7 +163,7 @@ class World:
         return self.topics[-1]
 
     def in_callback(self) -> bool:
-        return any(producer._in_sender_thread() for producer in self.producers)
+        return any(producer._running.runs_here() for producer in self.producers)
 
     def do(self, deed: str) -> None:
         """Do the deed of this name, unless it is nested too deeply in other deeds."""
