@@ -142,7 +142,7 @@ sanitize-core: build  ## Run the share of `make sanitize` that CI runs: the fuzz
 test-portable: build  ## Build without what only Linux has, as for macOS, and run the tests of the network (ARGS go to pytest)
 	@$(BIN)/python -m tools.portable $(ARGS)
 
-lint: build  ## Check style, types, Cython's lint and hints, the workflows, imports, names, what each .pxd lists, and the map of folders
+lint: build  ## Check style, types, Cython's lint and hints, the workflows, imports, names, and the map of folders
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
@@ -150,7 +150,6 @@ lint: build  ## Check style, types, Cython's lint and hints, the workflows, impo
 	@$(BIN)/zizmor --offline --quiet .github
 	@$(BIN)/python -m tools.check_imports
 	@$(BIN)/python -m tools.check_cython
-	@$(BIN)/python -m tools.check_contracts
 	@$(BIN)/python -m tools.file_map --check
 	@$(BIN)/python -m tools.check_names
 
