@@ -106,7 +106,7 @@ class MockTopics(TopicPolicy):
 
     def info(self, name: str) -> TopicInfo:
         if not is_legal_topic(name):
-            raise InvalidTopicError(f"{name!r} is not a valid topic name: {TOPIC_RULE}")
+            raise InvalidTopicError(f"{name!r:.300} is not a valid topic name: {TOPIC_RULE}")
         count = 1 if self._cluster is None else self._cluster.get(name, 0)
         if not count:
             raise UnknownTopicOrPartitionError(f"the MockProducer's cluster has no topic {name!r}: {self._cluster!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +52,9 @@ FINE: dict[str, tuple[Any, Any]] = {
     "not a number": (pa.array([float("nan")])[0], "nan"),
     "infinite": (pa.array([float("-inf")])[0], "-inf"),
     "date": (pa.array([1], pa.date32())[0], "1970-01-02"),
+    "void": (pa.nulls(1)[0], None),
+    "list of void": (pa.array([[None]], pa.list_(pa.null()))[0], [None]),
+    "decimal": (pa.array([Decimal("9" * 38)], pa.decimal128(38, 0))[0], "9" * 38),
 }
 
 

@@ -38,7 +38,7 @@ class Topics(TopicPolicy):
     def info(self, name: str, timeout: float) -> TopicInfo:
         """The topic's partitions and their leaders, within `timeout` seconds."""
         if not is_legal_topic(name):
-            raise InvalidTopicError(f"{name!r} is not a valid topic name: {TOPIC_RULE}")
+            raise InvalidTopicError(f"{name!r:.300} is not a valid topic name: {TOPIC_RULE}")
         if self._in_sender_thread():
             return self._known(name)
         with self._timed("metadata-wait"):

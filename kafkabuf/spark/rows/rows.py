@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.errors import (
@@ -24,8 +24,12 @@ from kafkabuf.spark.rows.numbered import NumberedRows
 # Errors of one row: they say nothing about the other rows. The first are the producer's, the rest are the brokers'.
 ROW_ERRORS = (InvalidPartitionsError, InvalidTopicError, NullHeaderKeyError, *ERRORS_OF_RECORDS)
 _KEY_BYTES_SHOWN = 40
+# A topic has at most 249 letters, and a column of topics texts of any length.
+_TOPIC_BYTES_KEPT = 300
 # send_arrow counts rows from the start of the call. The task's number of the row replaces that number.
 _NUMBER_IN_CALL = re.compile(r"^row \d+: ")
+
+Header = tuple[str, bytes | None]
 
 
 def describe(rows: NumberedRows, place: int) -> str:
@@ -64,31 +68,49 @@ def _advice(error: KafkaError, timestamp_column: str | None) -> str:
     return "Correct the row, or filter it out"
 
 
-def send_dead_letter(
-    producer: KafkaProducer, topic: str, rows: NumberedRows, place: int, error: KafkaError, topic_option: str | None
-) -> RecordFuture:
-    """Send the row's key, value and headers to `topic`, with headers that say why the row could not be sent.
+class DeadLetter(NamedTuple):
+    """The record that stands for a refused row. `headers` are the row's, `causes` say why the row was refused."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    causes: tuple[Header, ...]
+
+    def send(self, producer: KafkaProducer, topic: str) -> RecordFuture:
+        return producer.send(topic, self.value, self.key, headers=[*self.headers, *self.causes])
+
+    def smaller(self) -> DeadLetter | None:
+        """The same letter without its value. A letter that has no value goes without the row's key and headers.
+
+        More headers have the sizes of what is left out. None: only the causes are left.
+        """
+        if self.value is not None:
+            return self._replace(value=None, causes=(*self.causes, _size_of("value", self.value)))
+        if self.key is None and not self.headers:
+            return None
+        size = () if self.key is None else (_size_of("key", self.key),)
+        return self._replace(key=None, headers=(), causes=(*self.causes, *size))
+
+
+def dead_letter(rows: NumberedRows, place: int, error: KafkaError, topic_option: str | None) -> DeadLetter:
+    """The row's key, value and headers, with headers that say why the row could not be sent.
 
     The row's timestamp is a header too, in ms since 1970, because the broker may have refused it. A row that is too
-    large goes without its value. `topic_option` is the topic of all rows, None where each row names
-    its topic.
+    large goes without its value. `topic_option` is the topic of all rows, None where each row names its topic.
     """
-    value = _bytes(rows, "value", place)
-    headers: list[tuple[str, bytes | None]] = []
-    if "headers" in rows.batch.schema.names:
-        headers += _headers(rows.batch.column("headers")[place])
-    headers += [
+    headers = _headers(rows.batch.column("headers")[place]) if "headers" in rows.batch.schema.names else ()
+    topic = topic_option.encode() if topic_option else _bytes(rows, "topic", place)
+    causes: list[Header] = [
         ("kafkabuf.error", type(error).__name__.encode()),
-        ("kafkabuf.reason", _encoded(reason(error))),
-        ("kafkabuf.topic", _encoded(topic_option) if topic_option else _bytes(rows, "topic", place)),
+        ("kafkabuf.reason", reason(error).encode(errors="backslashreplace")),
+        ("kafkabuf.topic", None if topic is None else topic[:_TOPIC_BYTES_KEPT]),
     ]
     timestamp = rows.milliseconds(place)
     if timestamp is not None:
-        headers.append(("kafkabuf.timestamp", str(timestamp).encode()))
-    if isinstance(error, RecordTooLargeError) and value is not None:
-        headers.append(("kafkabuf.value.size", str(len(value)).encode()))
-        value = None
-    return producer.send(topic, value, _bytes(rows, "key", place), headers=headers)
+        causes.append(("kafkabuf.timestamp", str(timestamp).encode()))
+    letter = DeadLetter(_bytes(rows, "key", place), _bytes(rows, "value", place), tuple(headers), tuple(causes))
+    is_too_large = isinstance(error, RecordTooLargeError) and letter.value is not None
+    return (is_too_large and letter.smaller()) or letter
 
 
 def _bytes(rows: NumberedRows, name: str, place: int) -> bytes | None:
@@ -97,7 +119,7 @@ def _bytes(rows: NumberedRows, name: str, place: int) -> bytes | None:
     return raw(rows.batch.column(name)[place])
 
 
-def _headers(pairs: Any) -> Iterator[tuple[str, bytes | None]]:
+def _headers(pairs: Any) -> Iterator[Header]:
     """The headers of a row. The name of a header is text: bytes in it that are not UTF-8 become escapes."""
     for pair in pairs.values or ():
         name = escaped(pair["key"]) if pair.is_valid else None
@@ -105,5 +127,5 @@ def _headers(pairs: Any) -> Iterator[tuple[str, bytes | None]]:
             yield name, raw(pair["value"])
 
 
-def _encoded(text: str) -> bytes:
-    return text.encode(errors="backslashreplace")
+def _size_of(part: str, content: bytes) -> Header:
+    return f"kafkabuf.{part}.size", str(len(content)).encode()

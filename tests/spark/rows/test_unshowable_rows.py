@@ -1,4 +1,5 @@
-"""Rows with text that is not UTF-8, which Spark makes of `cast(X'ff41' as string)`: one such row ends no job.
+"""Rows with text that is not UTF-8, which Spark makes of `cast(X'ff41' as string)`, or with more bytes than a dead
+letter may have: one such row ends no job.
 
 The tests call the guarantees as Spark does, without Spark.
 """
@@ -18,7 +19,7 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.errors import InvalidTimestampError, SerializationError
+from kafkabuf.errors import InvalidTimestampError, InvalidTopicError, SerializationError
 from kafkabuf.spark import KafkabufDataSource
 from kafkabuf.spark.reports.report import TaskReport
 from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
@@ -204,3 +205,57 @@ def test_refused_time_beyond_the_calendar_is_put_aside(
     options = {"topic": topic, **policy_of(topic, guarantee, policy)}
     letter = check_outcome(cluster, topic, policy, written(cluster, RAW, batch, monkeypatch, **options))
     assert letter is None or dict(letter.headers())["kafkabuf.timestamp"] == str(2**62 // 1000).encode()
+
+
+LARGE = b"x" * (2 << 20)  # more than max.request.size
+LEFT_OUT = {"value": {"value"}, "key": {"value", "key"}, "header": {"value", "key"}, "topic": set[str]()}
+
+
+def large_rows(part: str, content: bytes, topic: str) -> tuple[T.StructType, pa.RecordBatch]:
+    """Rows whose bad row has much content in one part, and a time that Kafka never takes."""
+    header = T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
+    kinds = {"key": T.StringType(), "topic": T.StringType(), "headers": T.ArrayType(header)}
+    schema = T.StructType([*RAW.fields[1:], *(T.StructField(name, kind) for name, kind in kinds.items())])
+    sizes = {name: column(content if name == part else b"small") for name in ("value", "key", "header")}
+    pairs = pa.StructArray.from_arrays([column(b"h"), sizes["header"].cast(pa.binary())], ["key", "value"])
+    topics = texts(*(content if part == "topic" and row == BAD_ROW else topic.encode() for row in range(ROWS)))
+    times = pa.array([-5000 if row == BAD_ROW else 0 for row in range(ROWS)], pa.timestamp("us", "UTC"))
+    headers = pa.ListArray.from_arrays(pa.array(range(ROWS + 1), pa.int32()), pairs)
+    columns = {"value": sizes["value"], "timestamp": times, "key": sizes["key"], "topic": topics, "headers": headers}
+    return schema, pa.record_batch(columns)
+
+
+@pytest.mark.parametrize("judge", ["producer", "broker"])
+@pytest.mark.parametrize("part", LEFT_OUT)
+@pytest.mark.parametrize("guarantee", GUARANTEES[:2])
+def test_dead_letter_leaves_out_what_is_too_large_for_it(
+    cluster: EmbeddedCluster,
+    new_topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    guarantee: str,
+    part: str,
+    judge: str,
+) -> None:
+    topic = new_topic(partitions=1)
+    content, limit = (LARGE, "1048588") if judge == "producer" else (LARGE[:2400], "2500")
+    cluster.create_topic(f"{topic}-dead", partitions=1, configs={"max.message.bytes": limit})
+    schema, batch = large_rows(part, content, topic)
+    options = policy_of(topic, guarantee, "dead_letter") | (
+        {} if guarantee == GUARANTEES[0] else {"markerTopic": topic}
+    )
+    letter = check_outcome(cluster, topic, "dead_letter", written(cluster, schema, batch, monkeypatch, **options))
+    headers = dict(letter.headers())
+    kept = {name for name, kept in (("value", letter.value()), ("key", letter.key())) if kept is not None}
+    assert kept == {"value", "key"} - LEFT_OUT[part]
+    assert ("h" in headers) == ("key" in kept)
+    sizes = {name: content if name == part else b"small" for name in LEFT_OUT[part]}
+    assert all(headers[f"kafkabuf.{name}.size"] == b"%d" % len(left_out) for name, left_out in sizes.items())
+
+
+def test_error_names_a_topic_of_any_length_in_few_words(
+    cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema, batch = large_rows("topic", LARGE, topic)
+    with pytest.raises(InvalidTopicError, match=r"^row 3 of this task \(key b'small'") as caught:
+        written(cluster, schema, batch, monkeypatch)
+    assert len(str(caught.value)) < 1000
