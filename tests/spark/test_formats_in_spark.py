@@ -105,6 +105,13 @@ def test_json_is_that_of_to_json(spark: SparkSession, spark_cluster: EmbeddedClu
     assert sorted(message.value().decode() for message in records(spark_cluster, topic)) == sorted(expected)
 
 
+def test_json_has_maps_with_keys_of_void(spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str) -> None:
+    frame = spark.sql("select map() as m, array(named_struct('m', map(), 'a', array())) as s, map('a', null) as n")
+    write(frame, spark_cluster, topic, valueFormat="json")
+    (message,) = records(spark_cluster, topic)
+    assert message.value() == b'{"m":{},"s":[{"m":{},"a":[]}],"n":{"a":null}}'
+
+
 @pytest.mark.parametrize("formats", [{}, {"keyColumns": "id", "keyFormat": "avro"}], ids=["no key", "encoded key"])
 def test_aligned_frame_is_written_at_once(
     spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str, formats: dict[str, str]

@@ -14,6 +14,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from kafkabuf.formats import Json
+from kafkabuf.spark.options.format_options import FormatOptions
+from tests.effort import effort
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,8 +57,7 @@ def _column(drawn: random.Random, kind: pa.DataType, make: Any) -> pa.Array:
     return pa.array([None if drawn.random() < 0.2 else make() for _ in range(ROWS)], kind)
 
 
-def _table(seed: int) -> pa.Table:
-    drawn = random.Random(seed)
+def _table(drawn: random.Random) -> pa.Table:
     part = pa.struct([("a", pa.int32()), ('b "é"', pa.list_(pa.string())), ("c", pa.struct([("d", pa.date32())]))])
 
     def few(make: Any) -> list[Any]:
@@ -116,23 +117,36 @@ def _written(frame: DataFrame, **options: str) -> list[bytes]:
     return [row.text.encode() for row in frame.select(text.alias("text")).collect()]
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/St_Johns"])
-def test_any_row_becomes_the_text_of_to_json(spark: SparkSession, zone: str) -> None:
+def _options(drawn: random.Random) -> dict[str, str]:
+    """Any of the options of to_json that the sink has, with any value or not given."""
+    patterns = ["yy/M/d 'o''clock' H:mm:s.SSSSS[XXX]", "yyyy[ XX]", "d.M.yyyyy[ HH:mm]", "y-MM-dd'T'HH:mm:ss.SSSSSSSSS"]
+    values = {
+        "timestampFormat": [*patterns, "HH:mm:ss XXX yyyyyy", "XX X"],
+        "timestampNTZFormat": patterns,
+        "dateFormat": ["d.M.yyyyy", "yy MM[ HH:mm]", "'day 'd"],
+        "ignoreNullFields": ["true", "false"],
+        "timeZone": ["UTC", "America/St_Johns", "+05:30", "Pacific/Apia"],
+    }
+    return {name: drawn.choice(values[name]) for name in values if drawn.random() < 0.6}
+
+
+@pytest.mark.parametrize("seed", range(effort(16)))
+def test_any_row_with_any_options_becomes_the_text_of_to_json(spark: SparkSession, seed: int) -> None:
+    drawn = random.Random(seed)
     session = spark.newSession()
+    zone = drawn.choice(["UTC", "America/St_Johns"])
     session.conf.set("spark.sql.session.timeZone", zone)
-    frame = session.createDataFrame(_table(len(zone)))
+    frame = session.createDataFrame(_table(drawn))
     local = "to_timestamp_ntz(substr(cast(instant as string), 1, 19)) + interval '0.001002' second"
-    frame = frame.selectExpr("*", f"{local} as local", "cast(null as void) as nothing")
+    frame = frame.selectExpr("*", f"{local} as local", "array(local) as locals", "cast(null as void) as nothing")
     table = frame.toArrow()
     assert table.schema.field("local").type.tz is None
-    ours = Json(dialect="spark", time_zone=zone)
-    assert ours.encode(table) == _written(frame)
-    kept = Json(dialect="spark", time_zone=zone, ignore_null_fields=False)
-    assert kept.encode(table) == _written(frame, ignoreNullFields="false")
-    pattern, dates = "yy/M/d 'o''clock' H:mm:s.SSSSS[XXX]", "d.M.yyyyy"
-    by_pattern = Json(dialect="spark", time_zone=zone, timestamp_format=pattern, date_format=dates)
-    options = {"timestampFormat": pattern, "timestampNTZFormat": pattern, "dateFormat": dates}
-    assert by_pattern.encode(table) == _written(frame, **options)
+    options = _options(drawn)
+    given = {name.lower(): value for name, value in options.items()}
+    parsed = FormatOptions.parse({"timezone": zone, "valueformat": "json", **given})
+    assert parsed is not None
+    assert isinstance(parsed.value, Json)
+    assert parsed.value.encode(table) == _written(frame, **options)
 
 
 def test_number_of_any_bits_reads_as_sparks(spark: SparkSession) -> None:

@@ -31,11 +31,13 @@ Leaf = tuple[str, str, str, dict[str, Any], bytes]
 
 @dataclass(frozen=True)
 class Choices:
-    """The arguments of Json that change its bytes. `zone` is that of Spark's session."""
+    """The arguments of Json that change its bytes. `zone` is that of Spark's session, `local_format` the pattern of
+    timestamps without time zone."""
 
     spark: bool
     ignore_null_fields: bool
     timestamp_format: str | None
+    local_format: str | None
     date_format: str | None
     zone: str
 
@@ -115,7 +117,7 @@ class _Compiler:
         values = kind.dictionary or kind
         leaf = self._spark_key(values) if self._spark else None
         read, write, _, fields, table = leaf or self._leaf(values, path)
-        if write in {"constant", "bytes"} and values.format not in TEXTS:
+        if write == "bytes":
             raise SerializationError(
                 f"column '{path}' has the type {type_name(kind)}, which cannot be the key of a JSON object: cast it to "
                 f"text"
@@ -209,9 +211,10 @@ class _Compiler:
         return json_pattern.pattern_ops(self._choices.date_format, time=False, offset=False)
 
     def _timestamp_ops(self, *, instant: bool) -> list[json_pattern.Op]:
-        if self._choices.timestamp_format is not None:
+        pattern = self._choices.timestamp_format if instant else self._choices.local_format
+        if pattern is not None:
             try:
-                return json_pattern.pattern_ops(self._choices.timestamp_format, time=True, offset=instant)
+                return json_pattern.pattern_ops(pattern, time=True, offset=instant)
             except ConfigError as error:
                 raise SerializationError(f"a timestamp without time zone: {error}") from None
         if self._spark:

@@ -31,7 +31,9 @@ class Json(Format):
         dialect: whose text it is: that of orjson, or of Spark's to_json.
         prefix: the bytes before each encoded value.
         ignore_null_fields: whether a null column, also of a struct, is left out.
-        timestamp_format: the pattern of timestamps; None: the dialect's.
+        timestamp_format: the pattern of timestamps, in Spark's dialect of those that are instants; None: the dialect's.
+        timestamp_ntz_format: the pattern of timestamps without time zone; None: in Spark's dialect its own, else
+            `timestamp_format`.
         date_format: the pattern of dates; None: the dialect's.
         time_zone: in which Spark's dialect writes timestamps that are instants.
         schema: the JSON Schema for a registry; None: it is derived from the columns. Values are not held against it.
@@ -42,6 +44,7 @@ class Json(Format):
     prefix: bytes
     ignore_null_fields: bool
     timestamp_format: str | None
+    timestamp_ntz_format: str | None
     date_format: str | None
     time_zone: str
     schema: str | None
@@ -53,6 +56,7 @@ class Json(Format):
         prefix: bytes = b"",
         ignore_null_fields: bool | None = None,
         timestamp_format: str | None = None,
+        timestamp_ntz_format: str | None = None,
         date_format: str | None = None,
         time_zone: str | None = None,
         schema: str | Mapping[str, Any] | None = None,
@@ -65,7 +69,9 @@ class Json(Format):
             ignore_null_fields: leave a column that is null out, instead of writing null; None: only in Spark's
                 dialect, as Spark does.
             timestamp_format: a pattern of Java's letters y, M, d, H, m, s, S and X, such as
-                `yyyy-MM-dd HH:mm:ss[.SSS][XXX]`; text in quotes '...', optional parts in brackets.
+                `yyyy-MM-dd HH:mm:ss[.SSS][XXX]`; text in quotes '...', optional parts in brackets. In Spark's dialect
+                it is for instants alone, as in Spark.
+            timestamp_ntz_format: the same for timestamps without time zone; X is for optional parts alone.
             date_format: the same for dates, with the letters y, M and d.
             time_zone: Spark's session time zone, such as "Europe/Berlin" or "+02:00"; None: UTC. Only in Spark's
                 dialect: orjson writes a timestamp in the zone of its column.
@@ -79,10 +85,13 @@ class Json(Format):
         if not isinstance(ignore_null_fields, bool | None):
             raise ConfigError(f"ignore_null_fields must be a bool, found {ignore_null_fields!r:.200}")
         _check_text("timestamp_format", timestamp_format)
+        _check_text("timestamp_ntz_format", timestamp_ntz_format)
         _check_text("date_format", date_format)
         _check_text("time_zone", time_zone)
         if timestamp_format is not None:
             pattern_ops(timestamp_format, time=True, offset=True)
+        if timestamp_ntz_format is not None:
+            pattern_ops(timestamp_ntz_format, time=True, offset=False)
         if date_format is not None:
             pattern_ops(date_format, time=False, offset=False)
         if time_zone is not None:
@@ -94,6 +103,7 @@ class Json(Format):
         put("prefix", checked_prefix(prefix))
         put("ignore_null_fields", dialect == "spark" if ignore_null_fields is None else ignore_null_fields)
         put("timestamp_format", timestamp_format)
+        put("timestamp_ntz_format", timestamp_ntz_format)
         put("date_format", date_format)
         put("time_zone", time_zone or "UTC")
         put("schema", None if schema is None else _schema_text(schema))
@@ -169,8 +179,10 @@ class Json(Format):
 
     @property
     def _choices(self) -> Choices:
+        spark = self.dialect == "spark"
+        local_format = self.timestamp_ntz_format or (None if spark else self.timestamp_format)
         return Choices(
-            self.dialect == "spark", self.ignore_null_fields, self.timestamp_format, self.date_format, self.time_zone
+            spark, self.ignore_null_fields, self.timestamp_format, local_format, self.date_format, self.time_zone
         )
 
     def rows_program(self, columns: Sequence[Column]) -> Program:

@@ -44,7 +44,7 @@ class FormatName(StrEnum):
 
 _NEEDED = "set option '{}Format' to 'avro', 'json' or 'protobuf'"
 _OF_PROTOBUF = ("valueMessage", "valueDescriptors", "keyMessage", "keyDescriptors")
-_OF_JSON = ("timestampFormat", "dateFormat", "ignoreNullFields", "timeZone")
+_OF_JSON = ("timestampFormat", "timestampNTZFormat", "dateFormat", "ignoreNullFields", "timeZone")
 
 
 class ExtraColumns(StrEnum):
@@ -95,6 +95,9 @@ class FormatOptions:
         from kafkabuf.formats.rows._encoded import columns_of
 
         arguments = Formats(self.value, self.key, key_argument(self.key_columns))
+        is_json = all(format is None or format.kind == "JSON" for format in (self.value, self.key))
+        for column in schema:
+            row_types.check(column.name, column.dataType, void_keys=is_json)
         sources = arguments.sources(columns_of(arrow_schema(row_types.nullable(schema))))
         return RecordFormats(
             self._resolved("value", self.value, sources.value, topic, timeout),
@@ -157,7 +160,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     zoned: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     fields = []
     for column in schema.fields:
-        row_types.check(column.name, column.dataType)
         try:
             fields += to_arrow_schema(StructType([column]), **zoned)
         except PySparkException as error:
@@ -205,6 +207,7 @@ def _json(options: Mapping[str, str], name: Field, schema: str | None) -> Format
     ignores = yes_or_no("ignoreNullFields", options.get("ignorenullfields"), default=True)
     arguments: dict[str, tuple[str, Any]] = {
         "timestamp_format": ("timestampFormat", options.get("timestampformat")),
+        "timestamp_ntz_format": ("timestampNTZFormat", options.get("timestampntzformat")),
         "date_format": ("dateFormat", options.get("dateformat")),
         "time_zone": ("timeZone", options.get("timezone")),
         "schema": (f"{name}Schema", schema),

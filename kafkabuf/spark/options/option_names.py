@@ -35,6 +35,7 @@ _OWN = {
         "keyDescriptors",
         "extraColumns",
         "timestampFormat",
+        "timestampNTZFormat",
         "dateFormat",
         "ignoreNullFields",
         "timeZone",

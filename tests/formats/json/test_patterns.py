@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import zoneinfo
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -62,6 +63,18 @@ def test_optional_part_without_a_meaning_is_left_out() -> None:
     assert texts(pa.array([0], pa.date32()), Json(date_format="y[ HH]")) == ['"1970"']
     with pytest.raises(SerializationError, match=r"a timestamp without time zone: .* has 'X'"):
         texts(local, Json(timestamp_format="yyyy XXX"))
+    with pytest.raises(ConfigError, match="has 'X'"):
+        Json(timestamp_ntz_format="yyyy XXX")
+
+
+def test_timestamp_without_zone_has_a_pattern_of_its_own() -> None:
+    local, instant = pa.array([0], pa.timestamp("s")), pa.array([0], pa.timestamp("s", "UTC"))
+    both: Any = {"timestamp_format": "yyyy XXX", "timestamp_ntz_format": "yy[ XXX]"}
+    assert texts(local, Json(dialect="spark", **both)) == texts(local, Json(**both)) == ['"70"']
+    assert texts(instant, Json(dialect="spark", **both)) == ['"1970 Z"']
+    assert texts(local, Json(timestamp_format="yyyy")) == ['"1970"']
+    # Spark's timestampFormat is for instants alone.
+    assert texts(local, Json(dialect="spark", timestamp_format="yyyy XXX")) == ['"1970-01-01T00:00:00.000"']
 
 
 def test_first_and_last_timestamp_are_written() -> None:

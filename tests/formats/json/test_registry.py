@@ -58,13 +58,11 @@ def test_title_names_the_record(fake: FakeRegistry) -> None:
 
 
 def test_registrys_schema_changes_nothing_but_the_prefix() -> None:
-    given = Json(
-        dialect="spark", time_zone="+01:00", ignore_null_fields=False, date_format="y", timestamp_format="yyyy"
-    )
-    resolved = given.with_schema("{}", b"\0\0\0\0\7")
-    expected = Json(
-        dialect="spark", time_zone="+01:00", ignore_null_fields=False, date_format="y", timestamp_format="yyyy",
-        schema="{}", prefix=b"\0\0\0\0\7",
-    )  # fmt: skip
+    arguments: Any = {
+        "dialect": "spark", "time_zone": "+01:00", "ignore_null_fields": False, "date_format": "y",
+        "timestamp_format": "yyyy", "timestamp_ntz_format": "yy",
+    }  # fmt: skip
+    resolved = Json(**arguments).with_schema("{}", b"\0\0\0\0\7")
+    expected = Json(**arguments, schema="{}", prefix=b"\0\0\0\0\7")
     assert resolved == expected
     assert Json().with_schema("{}", b"p") == Json(schema="{}", prefix=b"p")

@@ -223,6 +223,7 @@ def test_each_type_of_spark_arrives_as_the_derived_schema_says(
         (T.DayTimeIntervalType(), r"column 'span' has the type duration\[us\]"),
         (T.YearMonthIntervalType(), "column 'span': .*YearMonthIntervalType"),
         (T.MapType(T.IntegerType(), T.StringType()), r"column 'span\{key\}' has the type int32"),
+        (T.MapType(T.NullType(), T.NullType()), "column 'span' is a map whose keys have the type void.* cast it"),
         (T.VariantType(), "column 'span' has the type variant"),
         (T.ArrayType(T.StructType([T.StructField("v", T.VariantType())])), r"column 'span\[\].v' has the type variant"),
     ],
@@ -373,9 +374,10 @@ def test_extra_columns_are_refused_before_any_task_or_ignored(
         ({}, "UTC", '"at":"2013-01-01T12:00:00.123Z"'),
         ({}, "Asia/Kolkata", '"at":"2013-01-01T17:30:00.123+05:30"'),
         ({"timeZone": "+01:00", "timestampFormat": "dd HH"}, "UTC", '"at":"01 13"'),
+        ({"timestampNTZFormat": "dd"}, "UTC", '"at":"2013-01-01T12:00:00.123Z"'),
         ({"ignoreNullFields": "false"}, "UTC", '"carrier":null,"at":"2013-01-01T12:00:00.123Z"'),
     ],
-    ids=["UTC", "session", "option", "nulls"],
+    ids=["UTC", "session", "option", "no instant", "nulls"],
 )
 def test_json_is_that_of_sparks_to_json(
     cluster: EmbeddedCluster,
