@@ -1,7 +1,8 @@
 """The Spark sink: `df.write.format("kafkabuf")` and `df.writeStream.format("kafkabuf")`.
 
-Spark finds the format where kafkabuf is installed; `register` is for sessions that do not see it. This module needs
-pyspark and loads no extension: the tasks import the producer in the executors.
+Spark finds the format where kafkabuf is installed; `register` is for sessions that do not see it, and `activate` for
+threads that did not make the session. This module needs pyspark and loads no extension: the tasks import the producer
+in the executors.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ __all__ = [
     "ReportListener",
     "TaskReport",
     "WriteReport",
+    "activate",
     "align",
     "foreach_batch",
     "last_report",
@@ -52,6 +54,20 @@ def register(spark: SparkSession) -> None:
         # PySpark 4.0 refuses a format that it has found by itself.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+
+
+def activate(spark: SparkSession) -> None:
+    """Let the calling thread write with `spark`: call it in each thread but the one that made the session.
+
+    Spark looks for `format("kafkabuf")` in the session that is active in the calling thread. A thread of its own has no
+    active session, and gets DATA_SOURCE_NOT_FOUND. Over Spark Connect each thread can write: then this does nothing.
+    """
+    try:
+        session, jvm = spark._jsparkSession, spark._jvm
+    except AttributeError:  # a session of Spark Connect, which has no JVM
+        return
+    assert jvm is not None
+    type(spark)._get_j_spark_session_class(jvm).setActiveSession(session)
 
 
 def partition_for(key: Column, partitions: int) -> Column:

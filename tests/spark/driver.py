@@ -17,12 +17,13 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kafkabuf.spark import align, foreach_batch, last_report, partition_for, register
+from kafkabuf.spark import activate, align, foreach_batch, last_report, partition_for, register
 from tests.spark.job import PARTITIONS, Job
 
 ROWS = 1000
@@ -60,6 +61,11 @@ def at_least_once(context: StepContext) -> None:
 def registered(context: StepContext) -> None:
     register(context.spark)
     context.write(context.rows())
+
+
+def from_a_thread(context: StepContext) -> None:
+    with ThreadPoolExecutor(1, initializer=activate, initargs=(context.spark,)) as pool:
+        pool.submit(context.write, context.rows()).result()
 
 
 def atomic(context: StepContext) -> None:
@@ -115,7 +121,7 @@ def row_too_large(context: StepContext) -> None:
 STEPS: dict[str, Callable[[StepContext], Any]] = {
     step.__name__: step
     for step in (
-        *(at_least_once, registered, atomic, exactly_once_stream, atomic_stream, at_least_once_stream),
+        *(at_least_once, registered, from_a_thread, atomic, exactly_once_stream, atomic_stream, at_least_once_stream),
         *(update_mode, partitions, report, origin, row_too_large),
     )
 }

@@ -35,7 +35,7 @@ STEPS = ("at_least_once", "atomic", "exactly_once_stream", "atomic_stream", "row
 KINDS = {
     "local-cluster": STEPS,
     "standalone": STEPS,
-    "connect": (*STEPS, "registered", "update_mode", "partitions", "report"),
+    "connect": (*STEPS, "registered", "from_a_thread", "update_mode", "partitions", "report"),
 }
 
 
@@ -48,6 +48,7 @@ TABLE = Counter(str(number).encode() for number in range(ROWS))
 EXPECTED = {
     "at_least_once": TABLE,
     "registered": TABLE,
+    "from_a_thread": TABLE,
     "atomic": TABLE,
     "exactly_once_stream": lines(30, 50, 20),
     "atomic_stream": lines(30, 50, 20),

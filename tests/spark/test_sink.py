@@ -7,10 +7,13 @@ import logging
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kafka
@@ -18,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from kafka.partitioner import murmur2
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -25,7 +29,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from kafkabuf.append.offset_range import OffsetRange
 from kafkabuf.append.report import FailedRows
 from kafkabuf.errors import ConfigError, KafkaError, RecordTooLargeError
-from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register
+from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, activate, register
 from kafkabuf.spark.options.option_names import Settings
 from kafkabuf.spark.options.options import SinkOptions
 from kafkabuf.spark.rows import task
@@ -36,7 +40,7 @@ from kafkabuf.spark.worker.limits import TopicLimits
 from kafkabuf.spark.writer import BatchWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from kafkabuf.broker import EmbeddedCluster
 
@@ -514,6 +518,58 @@ def test_registered_format_writes_in_another_session(
     register(session)
     write(session.range(3).selectExpr("string(id) as value"), spark_cluster, topic)
     assert len(read(spark_cluster, topic)) == 3
+
+
+def test_each_thread_of_a_pool_writes_once_it_has_activated_the_session(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str
+) -> None:
+    spark_cluster.create_topic(topic)
+
+    def write_value(value: str) -> None:
+        write(spark.range(1).selectExpr(f"'{value}' as value"), spark_cluster, topic)
+
+    with ThreadPoolExecutor(2, initializer=activate, initargs=(spark,)) as pool:
+        list(pool.map(write_value, "abcd"))
+    assert sorted(record.value for record in read(spark_cluster, topic)) == [b"a", b"b", b"c", b"d"]
+    with ThreadPoolExecutor(1) as pool, pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+        pool.submit(write_value, "e").result()
+
+
+class Operator:
+    """A scheduler's task: it is made in one thread and executed in another, where it finds the session by itself."""
+
+    def __init__(self, cluster: EmbeddedCluster, topic: str, stream: Path) -> None:
+        self.cluster, self.topic, self.stream = cluster, topic, stream
+
+    def execute(self) -> None:
+        spark = SparkSession.builder.getOrCreate()
+        activate(spark)
+        frame = spark.range(1).selectExpr("'v' as value")
+        write(frame, self.cluster, self.topic)
+        frame.write.parquet(str(self.stream / "rows"))
+        rows = spark.readStream.schema(frame.schema).parquet(str(self.stream / "rows"))
+        options = {"kafka.bootstrap.servers": self.cluster.bootstrap_servers, "topic": self.topic}
+        writer = rows.writeStream.format("kafkabuf").options(**options).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(self.stream / "checkpoint")).start().awaitTermination()
+
+
+def test_operator_in_a_thread_of_its_own_writes_and_starts_a_stream(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    spark_cluster.create_topic(topic)
+    errors: list[BaseException] = []
+
+    def execute() -> None:
+        try:
+            Operator(spark_cluster, topic, tmp_path).execute()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=execute)
+    thread.start()
+    thread.join()
+    assert not errors
+    assert [record.value for record in read(spark_cluster, topic)] == [b"v", b"v"]
 
 
 def test_sql_inserts_into_a_view_and_into_a_table(

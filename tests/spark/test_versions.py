@@ -16,7 +16,7 @@ from tests.spark.places import Place
 from tests.spark.test_clusters import EXPECTED
 from tests.spark.versions import NEWEST, OLDEST, packages
 
-STEPS = ("registered", "atomic", "exactly_once_stream")
+STEPS = ("registered", "from_a_thread", "atomic", "exactly_once_stream")
 
 
 @pytest.fixture(scope="module")
