@@ -195,6 +195,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         if self._spool is not None:
             self._spool.recover(accumulator)
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
+        if self._spool is not None and self._sender.transactions is not None:
+            self._sender.transactions.commits = self._spool.commits
         accumulator.shortcut = shortcut_of(self._sender.core)
         self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)
         pushes = self.config.enable_metrics_push

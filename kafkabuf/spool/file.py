@@ -1,6 +1,7 @@
 """The file of a buffer that outlives its process: what lies where, who may open it, and its lock.
 
-    header      a page: what the file is, for whom it was made, and which process has it
+    header      a page: what the file is, for whom it was made, which process has it, and the note of a commit
+                (commits.py)
     topics      StoredTopic, 1,024 entries
     partitions  StoredPartition, 16,384 entries
     batches     StoredBatch, an entry for each KiB of the arena, or for each slab if these are smaller; some for parts
@@ -52,6 +53,7 @@ BYTE_ORDER = 0x01020304
 HEADER = struct.Struct("=16sIIIIIqqI")
 _CRC = struct.Struct("=I")
 OWNER = struct.Struct("=i64s")  # behind it: the process that has the file, and the boot of its machine
+_COMMIT_AT = 512  # behind that, up to the end of the page: the note of a commit
 # File systems over a network: a lock or a mapping there does not hold for the other machines.
 _REMOTE = frozenset("9p afs ceph cifs glusterfs lustre nfs nfs4 smb2 smb3 smbfs".split())
 
@@ -133,7 +135,7 @@ def layout_in(header: bytes, *, otherwise: str, use: str) -> Layout:
 
 
 class SpoolFile:
-    """An open file, which no other process has. `arena` and `tables` lie in it.
+    """An open file, which no other process has. `arena`, `tables` and the place of the `commit` lie in it.
 
     Raises ConfigError, which says what to do: for a path that others may change, a file that is no file of ours or
     holds records in another layout, a full disk, and a file that a living process has.
@@ -215,6 +217,7 @@ class SpoolFile:
             os.close(mapped)
         self._mapping[HEADER.size : HEADER.size + OWNER.size] = OWNER.pack(os.getpid(), boot())
         view = memoryview(self._mapping)
+        self.commit = view[_COMMIT_AT:_PAGE]
         self.arena = view[layout.arena_at : layout.arena_at + layout.total]
         self.tables = StoredTables(
             view[layout.topics_at : layout.topics_at + TOPICS * SIZE_OF_TOPIC],

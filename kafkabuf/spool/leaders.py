@@ -1,4 +1,4 @@
-"""The cluster's side of the proof: what leaders remember of producers, and what their logs have.
+"""The cluster's side of the proof: what leaders remember of producers, what their logs have, and how a commit ended.
 
 Connections, security and back-off are those of the producer's settings, in a thread of its own beside the Sender. Each
 call makes one attempt, which lasts up to request.timeout.ms. `proof.prove` repeats it.
@@ -27,10 +27,11 @@ from kafkabuf.errors import (
 from kafkabuf.metadata.snapshot import NO_LEADER, UNKNOWN_EPOCH, PartitionInfo
 from kafkabuf.network._request import Completion
 from kafkabuf.protocol import messages
+from kafkabuf.spool.commits import Commit
 from kafkabuf.spool.evidence import Answer, Stretch
 from kafkabuf.spool.headers import batch_headers
 from kafkabuf.spool.proof import passes
-from kafkabuf.transactions.groups import TopicPartition, by_topic
+from kafkabuf.transactions.groups import Coordinator, TopicPartition, by_topic
 
 if TYPE_CHECKING:
     import ssl
@@ -49,7 +50,7 @@ _PARTITIONS_OF_A_REQUEST = 100
 
 
 class Leaders(Admin):
-    """The leaders of a cluster, as `proof.Cluster`. One thread calls it; `stop` may be called by any thread."""
+    """A cluster as `proof.Cluster` and `commits.Coordinators`. One thread calls it. Any thread may call `stop`."""
 
     def __init__(
         self, config: ProducerConfig, clock: Clock | None = None, *, ssl_context: ssl.SSLContext | None = None
@@ -57,6 +58,7 @@ class Leaders(Admin):
         super().__init__(config, clock, ssl_context=ssl_context)
         # A topic that was deleted is made again by the user, or by the Sender.
         self._metadata.creates_topics = False
+        self._timeout = self._request_timeout  # of a call
         self._stopped = False
 
     def stop(self) -> None:
@@ -111,6 +113,24 @@ class Leaders(Admin):
 
     def pause(self, failures: int) -> None:
         self._pause(self._backoff.delay(failures), float("inf"))
+
+    # ---- the calls of commits.Coordinators, with Admin.transaction ---------------------------------------------------
+
+    def abort(self, commit: Commit) -> None:
+        """Abort the transaction under its own numbers, as its producer would."""
+        self._ask_coordinator(
+            Coordinator.TRANSACTION,
+            commit.transactional_id,
+            messages.END_TXN,
+            range(5, 6) if commit.is_v2 else range(5),
+            lambda reply: [int(reply.error_code)],
+            {
+                "transactional_id": commit.transactional_id,
+                "producer_id": commit.producer_id,
+                "producer_epoch": commit.producer_epoch,
+                "committed": False,
+            },
+        )
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kafkabuf.batches._accumulator import PartitionQueue
 from kafkabuf.batches._batch import Batch
+from kafkabuf.spool.commits import Commit
 from kafkabuf.spool.evidence import Outcome, SpooledPartition, Verdict
 from kafkabuf.transactions.groups import TopicPartition
 
@@ -63,13 +64,15 @@ class Recovered:
     """The records that the file held when the producer opened it, and what has come of them up to now.
 
     Counts of records are by (topic, partition), if nothing else is said. `uncommitted` records belonged to a
-    transaction that was not committed, and were dropped. `damaged` has a line for each batch that is put aside.
+    transaction that was not committed, and were dropped. `commit` is the commit that the process before had begun last
+    and not followed by another transaction; None: there is none. `damaged` has a line for each batch that is put aside.
     """
 
     path: str
     partitions: dict[TopicPartition, RecoveredPartition] = field(default_factory=dict)
     uncommitted: Counter[TopicPartition] = field(default_factory=Counter)
     damaged: list[str] = field(default_factory=list)
+    commit: Commit | None = None
 
     def __bool__(self) -> bool:
         return bool(self.partitions or self.uncommitted or self.damaged)

@@ -11,6 +11,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.errors import ClosedError, KafkaError
 from kafkabuf.process.producer_log import log_as, producer_log
 from kafkabuf.process.threads import new_thread, sleep
+from kafkabuf.spool.commits import CommitNote, Commits
 from kafkabuf.spool.evidence import Proof, SpooledPartition
 from kafkabuf.spool.file import Layout, SpoolFile
 from kafkabuf.spool.leaders import Leaders
@@ -41,32 +42,38 @@ class Spool:
         assert config.buffer_path is not None
         self.file = SpoolFile(config.buffer_path, Layout(config.buffer_memory, config.slab_size))
         self.recovered = Recovered(str(self.file.path))
+        self.commits = Commits(CommitNote(self.file.commit), clock)
         self.syncer = Syncer(self.file, config.buffer_sync, clock, self._in_use)
         self._accumulator: RecordAccumulator | None = None
         self._config = config
         self._ssl_context = ssl_context
         self._leaders: Leaders | None = None
         self._closed = False
+        self._must_ask = False  # what became of the commit of the process before
         self._proven: set[TopicPartition] = set()
 
     def recover(self, accumulator: RecordAccumulator) -> None:
         """Queue what the file holds, in an accumulator whose pool lies in the file."""
         self._accumulator = accumulator
+        self.commits.require_room(self._config.transactional_id)
         self.recovered = recover(self.file, accumulator)
+        self.commits.recover(accumulator)
+        self.recovered.commit = self.commits.recovered
         self.file.forget_pages()
 
     def start(self, soon: Callable[[Callable[[], object]], None]) -> None:
         """Begin to ask the cluster which of the records it has, if there are any. The caller's Sender runs."""
         self.syncer.start(f"kafkabuf-{self._config.client_id}-sync")
-        if self.recovered.partitions:
+        if self.recovered.partitions or self.commits.must_ask:
             self._soon = soon
+            self._must_ask = self.commits.must_ask
             new_thread(self._prove, f"kafkabuf-{self._config.client_id}-proof").start()
 
     def _prove(self) -> None:
         with log_as(self._config.client_id):
-            while not self._closed and (missing := self.unproven()):
+            while not self._closed and (self._must_ask or self.unproven()):
                 try:
-                    self._prove_all(missing)
+                    self._prove_all()
                 except ClosedError:
                     return
                 except Exception:
@@ -78,13 +85,16 @@ class Spool:
         held = self.recovered.partitions
         return [partition.evidence for place, partition in held.items() if place not in self._proven]
 
-    def _prove_all(self, missing: Sequence[SpooledPartition]) -> None:
+    def _prove_all(self) -> None:
         with Leaders(self._config, ssl_context=self._ssl_context) as cluster:
             self._leaders = cluster
             if self._closed:
                 return
-            for errand in self.errands(cluster, missing):
+            for errand in self.errands(cluster, self.unproven()):
                 self._soon(errand)
+            if self._must_ask:
+                self._soon(self.commits.errand(cluster))
+                self._must_ask = False
 
     def errands(self, cluster: Cluster, missing: Sequence[SpooledPartition]) -> Iterator[Callable[[], None]]:
         """For each partition, as soon as it is proven, what the Sender has to do."""
@@ -104,12 +114,14 @@ class Spool:
     def stop(self) -> None:
         """Ask the cluster nothing more. Any thread."""
         self._closed = True
+        self.commits.stop()
         if self._leaders is not None:
             self._leaders.stop()
 
     def close(self) -> None:
         """Let go of the file, once the Sender has ended."""
         self.stop()
+        self.commits.close()
         try:
             self.syncer.close()
         except KafkaError as error:

@@ -14,7 +14,8 @@ the record would open a batch (`AccumulatorCore.refusal`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.batches.accumulator import RecordAccumulator
@@ -72,6 +73,23 @@ _OPEN = (State.IN_TRANSACTION, State.COMMITTING, State.ABORTING, State.ABORTABLE
 _FAILED = (State.ABORTABLE_ERROR, State.FATAL_ERROR)
 
 
+class Commits(Protocol):
+    """What outlives the process of its commits (spool/commits.py). All calls but the first come under the lock."""
+
+    def await_answer(self, timeout: float) -> None: ...
+    def begin(self) -> None: ...
+    def under_way(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        is_v2: bool,
+    ) -> None: ...
+    def ended(self, partitions: Collection[TopicPartition], *, committed: bool) -> None: ...
+
+
 class TransactionManager:
     """One transactional producer's state. Its methods say which thread calls them."""
 
@@ -103,11 +121,15 @@ class TransactionManager:
         self._operations = Operations(self, self._lock, clock, config.max_block_ms, client.wakeup)
         self.producer_state.send_allowed = self.send_allowed
         self._accumulator.refusal = self.refusal
+        self.commits: Commits | None = None  # with a file
 
     # ---- thread: any thread of the user ------------------------------------------------------------------------------
 
     def init(self, timeout: float | None = None) -> None:
         """KafkaProducer.init_transactions, with a time-out in seconds (None: max.block.ms), as the next three."""
+        if self.commits is not None:
+            limit = self._config.max_block_ms / 1000 if timeout is None else timeout
+            self.commits.await_answer(limit)
         self._operations.run("init_transactions", self._init, timeout=timeout)
 
     def begin(self) -> None:
@@ -117,6 +139,8 @@ class TransactionManager:
             self.refuse_if_failed(_FAILED)
             now, is_v2 = self._clock.monotonic(), self.next_is_v2  # first: there may be no memory
             self._make_for_user(Move.BEGIN, "begin_transaction")
+            if self.commits is not None:
+                self.commits.begin()
             self._began_at, self.is_v2 = now, is_v2
 
     def join(self, producer_id: int, producer_epoch: int, *, is_v2: bool) -> None:
@@ -423,6 +447,8 @@ class TransactionManager:
                 return float("inf")
             if request.not_before > now:
                 return request.not_before - now
+            if isinstance(request, EndTxn) and request.committed:
+                self._note_commit()
             try:
                 return self.queue.send_first(self._on_completion)
             except (UnsupportedVersionError, AuthenticationError) as error:
@@ -435,6 +461,12 @@ class TransactionManager:
                 self.abort_with(InvalidRequestError(f"{request} cannot be written: {error}"), request)
                 self.queue.remove(request)  # last: without memory the next turn tries again
                 return 0.0
+
+    def _note_commit(self) -> None:
+        if self.commits is not None:
+            state = self.producer_state
+            numbers = state.producer_id, state.producer_epoch
+            self.commits.under_way(self.transactional_id, *numbers, self.partitions, is_v2=self.is_v2)
 
     def _next(self, has_incomplete: bool) -> TransactionalRequest | None:
         """The first request that is still needed. It stays in the queue."""
@@ -522,6 +554,8 @@ class TransactionManager:
 
     def on_ended(self, request: EndTxn) -> None:
         assert request.result is not None
+        if self.commits is not None:
+            self.commits.ended(self.partitions, committed=request.committed)
         self._close_transaction(request.result)
 
     def _close_transaction(self, result: Result) -> None:
