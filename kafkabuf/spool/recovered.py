@@ -51,12 +51,23 @@ class RecoveredPartition:
 
     def left(self) -> int:
         """Records that stay in the file, although the producer has ended or may not send them."""
-        return sum(part.count for batch in self.batches for part in batch.parts or [batch] if part.left)
+        return sum(part.count for batch in self.batches for part in self._parts(batch) if part.left)
 
     def _sent(self) -> Iterator[Batch]:
         for place, batch in enumerate(self.batches):
             if place >= len(self.verdicts) or self.verdicts[place].outcome is not Outcome.THERE:
-                yield from batch.parts or [batch]
+                yield from self._parts(batch)
+
+    def _parts(self, batch: Batch) -> list[Batch]:
+        """The parts into which the batch fell since it was recovered. It may be a part of a whole itself."""
+        own: list[Batch] = []
+        for part in (batch.whole or batch).parts or [batch]:
+            if own and own[-1] in self.batches:
+                own.clear()
+            own.append(part)
+            if part is batch:
+                break
+        return own
 
 
 @dataclass

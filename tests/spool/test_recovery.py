@@ -163,6 +163,8 @@ def test_parts_of_a_split_batch_come_back_as_they_are(path: Path, seed: int, set
     topic = Topic(rig, limit)
     topic.serve()
     assert there + topic.values() == sent
+    assert rig.recovered is not None
+    assert (rig.recovered.delivered, rig.recovered.pending) == (rig.recovered.records, 0)
     rig.accumulator.release_scratch()
     assert_whole(rig.pool)
 
