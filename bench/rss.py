@@ -18,6 +18,17 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
 
 
+def forget_peak() -> None:
+    """From here on `peak` counts."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak() -> int:
+    """The most bytes that were resident at a time since `forget_peak`, as the system counts them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM:"))) * 1024
+
+
 class Growth:
     """`mib` is the largest growth of resident memory during the `with`, sampled 20 times a second."""
 

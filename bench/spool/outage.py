@@ -27,7 +27,7 @@ from bench.claim import Case, Claim, Goal, Job, Measurement, Metric
 from bench.clients import ARROW_ROWS, VALUE
 from bench.harness import ROOT, topic
 from bench.measure import BATCH_LARGE, LINGER_MS, RATE, arrivals
-from bench.rss import MIB, resident
+from bench.rss import MIB, forget_peak, peak, resident
 
 A_DAY = 86_400 * 1_000  # records
 A_TENTH = A_DAY // 10
@@ -38,6 +38,7 @@ SHORT_VALUE = VALUE[:90]
 FIRST = Metric("first_s", "s to the first record", ".2f", more_is_better=False, ratio=False)
 RESIDENT = Metric("resident_mib", "MiB resident then", ".0f", more_is_better=False, ratio=False)
 OWN = Metric("own_mib", "MiB of it not of the file", ".0f", more_is_better=False, ratio=False)
+PEAK = Metric("peak_mib", "MiB resident at most", ".0f", more_is_better=False, ratio=False)
 _LOOK_EVERY_S = 0.005
 _SETTLED_AFTER_S = 1.0
 _LISTENING = "0A"  # in /proc/net/tcp
@@ -93,7 +94,7 @@ def _settled_end(bootstrap: str, name: str) -> int:
 
 
 class FirstArrival:
-    """When the log first ends above an offset, and the memory of this process at that time."""
+    """When the log first ends above an offset, and the memory of this process then, and at most until `join`."""
 
     def __init__(self, bootstrap: str, name: str, *, above: int = 0) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -101,6 +102,7 @@ class FirstArrival:
         _end(self._admin, name)  # from here on it is connected
         self.arrived = 0.0
         self.figures: Measurement = {}
+        forget_peak()
         self._started = time.perf_counter()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -120,7 +122,7 @@ class FirstArrival:
 
     def join(self) -> Measurement:
         self._thread.join()
-        return self.figures
+        return self.figures | {PEAK.name: peak() / MIB}
 
 
 def _anonymous() -> int:
@@ -239,7 +241,7 @@ CLAIM = Claim(
         Case(SAME, _same_process),
         Case(KILLED, _killed, share=MANY / A_TENTH),
     ],
-    metrics=[RATE, FIRST, RESIDENT, OWN],
+    metrics=[RATE, FIRST, RESIDENT, OWN, PEAK],
     baseline=NONE,
     amount=A_TENTH,
     rounds=3,
@@ -250,6 +252,7 @@ CLAIM = Claim(
         Goal("a file of 1 GiB is delivered, of send_arrow()'s rate", KILLED, RATE.name, 0.7, NONE),
         Goal("s from opening 1 GiB of records to the first at the broker", KILLED, FIRST.name, 2, at_most=True),
         Goal("MiB resident at that time", KILLED, RESIDENT.name, 100, at_most=True),
+        Goal("MiB resident at most, from the opening to the last record", KILLED, PEAK.name, 100, at_most=True),
     ],
     notes=[
         "acks=all, batch.size 128 KiB, one partition; values of 100 bytes, and of 90 in the killed process: 10 million "
@@ -257,7 +260,8 @@ CLAIM = Claim(
         "The outage: a tenth of a day at 1,000 records/s, in a file of a tenth of 10 GiB. The records come as fast as "
         "send() takes them, while the broker's process is stopped (SIGSTOP).",
         "The first record counts when the broker has it. Resident memory has the pages of the file that the process "
-        "has touched; the system takes these back when others need memory.",
+        "has touched; the system takes these back when others need memory. The most of it counts from the opening, or "
+        "from the moment at which the broker goes on, until all records are delivered.",
         "The rate counts from the moment at which the broker goes on; in the last case from the first record that the "
         "second process delivers. The file is in the page cache: it was written a moment before.",
     ],

@@ -90,6 +90,8 @@ cdef enum:
     KEPT_FOR_PARTS = 64             # entries of the table of batches that only a split takes
     LONGEST_NAME = 249              # bytes of a topic's name
     MOST_PARTITIONS = 1 << 17       # of a topic: more is damage, and would take gigabytes of memory
+    READ_AT_A_TIME = 16 << 20       # bytes of the table of batches that are read before their pages are let go
+    IDLE_PAGES = 24 << 20           # bytes of the file that are not in use, and whose pages the process holds
 
 
 cdef struct StoredTopic:
@@ -180,12 +182,31 @@ cdef class StoredTables:
     cdef uint8_t* scratch               # of the Sender; that of the compression thread lies behind it
     cdef Py_ssize_t scratch_size        # bytes of each
     cdef readonly Py_ssize_t topic_count, partition_count, batch_count      # entries
+    cdef uint8_t* mapping               # of the whole file; NULL: the tables lie in other memory
+    cdef Py_ssize_t mapping_size
+    cdef Py_ssize_t fewest_free         # bytes of the pool that were free, since `follow_use` let go of pages. Thread:
+    #                                     Sender
     # A stack of free entries of batches. The lowest lies on top at first: the end of the table stays untouched.
     cdef int32_t* free
     cdef Py_ssize_t free_count
     cdef dict topic_places              # name -> place
     cdef dict partition_places          # (place of the topic, partition) -> place
 
+    # Let go of all pages of the file that this process has touched, as `SpoolFile.forget_pages`.
+    cdef void forget_pages(self) noexcept nogil
+    # A walk over the table of batches has read this entry: it lets go of pages after every READ_AT_A_TIME bytes.
+    cdef inline void after_entry(self, Py_ssize_t place) noexcept nogil:
+        if place % (READ_AT_A_TIME // <Py_ssize_t>sizeof(StoredBatch)) == 0:
+            self.forget_pages()
+    # `free` bytes of the pool are free. Let go of the file's pages once IDLE_PAGES more bytes are free than at another
+    # time since the last call that did so. The pool hands out first what was freed last. So the process holds pages of
+    # the bytes in use and of IDLE_PAGES bytes, and no more. Thread: Sender.
+    cdef inline void follow_use(self, Py_ssize_t free) noexcept:
+        self.fewest_free = min(self.fewest_free, free)
+        if free - self.fewest_free > IDLE_PAGES:
+            self.fewest_free = free
+            with nogil:
+                self.forget_pages()
     # An entry; NULL if all are taken but those that are kept for parts.
     cdef StoredBatch* take(self) noexcept nogil
     # An entry for a part of a batch; NULL if all are taken.

@@ -14,7 +14,14 @@ class StoredTables:
     """The tables of a file in writable buffers. An entry that is not used, or not live, is free."""
 
     def __new__(
-        cls, topics: Buffer, partitions: Buffer, batches: Buffer, split: Buffer, arena: Buffer, scratch: Buffer
+        cls,
+        topics: Buffer,
+        partitions: Buffer,
+        batches: Buffer,
+        split: Buffer,
+        arena: Buffer,
+        scratch: Buffer,
+        mapping: Buffer | None = None,
     ) -> StoredTables: ...
     @property
     def topic_count(self) -> int: ...

@@ -14,6 +14,9 @@ from kafkabuf.wire._wire cimport kb_crc32c, kb_crc32c_init
 
 from kafkabuf.errors import KafkaError
 
+cdef extern from "memory/_pages.h" nogil:
+    void kb_forget_pages(unsigned char* memory, size_t size)
+
 kb_crc32c_init()
 
 SIZE_OF_TOPIC = sizeof(StoredTopic)
@@ -53,11 +56,12 @@ cdef uint32_t seal_of_topic(const StoredTopic* entry) noexcept nogil:
 cdef class StoredTables:
     """The tables in writable buffers. An entry that is not used, or not live, is free.
 
-    `arena` and `scratch` lie in one piece of memory with the tables. A split that a kill has cut off is carried out.
+    `arena` and `scratch` lie in one piece of memory with the tables: in `mapping`, if that is the shared mapping of a
+    file. A split that a kill has cut off is carried out.
     Raises MemoryError without memory for the lists of free entries.
     """
 
-    def __cinit__(self, topics, partitions, batches, split, arena, scratch):
+    def __cinit__(self, topics, partitions, batches, split, arena, scratch, mapping=None):
         cdef Py_ssize_t place
         topics, partitions, batches = view_of(topics, 1, True), view_of(partitions, 1, True), view_of(batches, 1, True)
         split, arena, scratch = view_of(split, 1, True), view_of(arena, 1, True), view_of(scratch, 1, True)
@@ -72,6 +76,11 @@ cdef class StoredTables:
         self.topic_count = length_of(topics) // <Py_ssize_t>sizeof(StoredTopic)
         self.partition_count = length_of(partitions) // <Py_ssize_t>sizeof(StoredPartition)
         self.batch_count = length_of(batches) // <Py_ssize_t>sizeof(StoredBatch)
+        self.fewest_free = length_of(arena)
+        if mapping is not None:
+            mapping = view_of(mapping, 1, True)
+            self.mapping = <uint8_t*>items_of(mapping)
+            self.mapping_size = length_of(mapping)
         self.free = <int32_t*>malloc(max(1, self.batch_count) * sizeof(int32_t))
         if self.free == NULL:
             raise MemoryError(f"no memory for the bookkeeping of {self.batch_count} batches")
@@ -80,6 +89,7 @@ cdef class StoredTables:
             if not self.batches[place].live:
                 self.free[self.free_count] = <int32_t>place
                 self.free_count += 1
+            self.after_entry(place)
         self.topic_places = {self.name_of(place): place for place in range(self.topic_count)
                              if self.knows_topic(place)}
         self.partition_places = {(self.partitions[place].topic, self.partitions[place].partition): place
@@ -87,6 +97,10 @@ cdef class StoredTables:
 
     def __dealloc__(self):
         free(self.free)
+
+    cdef void forget_pages(self) noexcept nogil:
+        if self.mapping != NULL:
+            kb_forget_pages(self.mapping, self.mapping_size)
 
     cdef StoredBatch* take(self) noexcept nogil:
         return self.take_for_part() if self.free_count > KEPT_FOR_PARTS else NULL

@@ -1,6 +1,6 @@
-/* Huge pages for a large block of memory: fewer page faults and fewer misses of the TLB, where the system has them.
+/* Which pages the system keeps for a block of memory.
  *
- * Linux gives them only to a block that asks, if transparent_hugepage is "madvise". A byte that is written then brings
+ * Huge pages mean fewer page faults and fewer misses of the TLB. Linux gives them only to a block that asks, if transparent_hugepage is "madvise". A byte that is written then brings
  * a page of 2 MiB, so a small block does not ask.
  */
 #ifndef KB_PAGES_H
@@ -23,6 +23,14 @@ static inline void kb_prefer_huge_pages(unsigned char *memory, size_t size)
     (void)memory;
     (void)size;
 #endif
+}
+
+/* The bytes stay in the system's cache of the file, and each page comes back at its next use. `memory` is the beginning
+ * of a shared mapping of a file: private memory would lose its bytes.
+ */
+static inline void kb_forget_pages(unsigned char *memory, size_t size)
+{
+    (void)madvise(memory, size, MADV_DONTNEED);
 }
 
 #endif

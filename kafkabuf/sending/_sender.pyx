@@ -9,6 +9,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
+from kafkabuf._pool cimport BufferPool
 from kafkabuf.network._metrics cimport ProducerStats, TopicStats
 from kafkabuf.cpython._sealed cimport seal
 from kafkabuf.process._time cimport kb_monotonic
@@ -194,6 +195,7 @@ cdef class SenderCore:
         cdef double until_expiry = self._accumulator.until_expiry(now)
         cdef double wait
         cdef Ready ready
+        cdef BufferPool pool
         if self.unsent is not None:
             self.end_unsent()
         if self._accumulator.uncounted is not None:
@@ -202,6 +204,9 @@ cdef class SenderCore:
             self.handle_completions()
         if self.recovery.errands:
             self.recovery.run_errands()
+        if self._accumulator.tables is not None:
+            pool = self._accumulator.pool
+            self._accumulator.tables.follow_use(pool.table.free_count * pool.slab_size)
         if until_expiry <= 0:
             self.recovery.expire(now)
             until_expiry = self._accumulator.until_expiry(now)

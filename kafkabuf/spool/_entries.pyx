@@ -35,13 +35,14 @@ def live_entries(StoredTables tables not None):
     for place in range(tables.batch_count):
         if tables.batches[place].live:
             live.append((tables.batches[place].number, tables.batches[place].first, place))
+        tables.after_entry(place)
     for _, _, place in sorted(live):
         places.append(place)
     return places
 
 
-def impostors(StoredTables tables not None, BufferPool pool not None):
-    """The places of entries that name memory in which another batch, with a right seal, lies.
+def impostors(StoredTables tables not None, BufferPool pool not None, list places not None):
+    """Of `places`, the entries that name memory in which another batch, with a right seal, lies.
 
     The disk may have an entry in an earlier state, from before its batch ended and the next batch got the memory.
     """
@@ -49,9 +50,9 @@ def impostors(StoredTables tables not None, BufferPool pool not None):
     cdef StoredBatch* other
     cdef Py_ssize_t place, start, i, k
     spans, disproved = [], set()
-    for place in range(tables.batch_count):
+    for place in places:
         entry = &tables.batches[place]
-        if entry.live and pool.exists(slab_of(entry.run), extent_of(entry.run)):
+        if pool.exists(slab_of(entry.run), extent_of(entry.run)):
             start = pool.address(slab_of(entry.run), extent_of(entry.run)) - pool.base
             spans.append((start, start + pool.size_of(extent_of(entry.run)), place))
     spans.sort()
@@ -164,6 +165,11 @@ def occupy(StoredTables tables not None, BufferPool pool not None, Py_ssize_t pl
     cdef int64_t run = tables.batches[place].run
     if pool.exists(slab_of(run), extent_of(run)):
         pool.occupy(slab_of(run), extent_of(run))
+
+
+def holds_batch(StoredTables tables not None, Py_ssize_t place):
+    """Whether the entry has not been dropped."""
+    return tables.batches[place].live != 0
 
 
 def drop(StoredTables tables not None, Py_ssize_t place):

@@ -226,10 +226,11 @@ class SpoolFile:
             view[layout.split_at : layout.split_at + SIZE_OF_SPLIT],
             self.arena,
             view[layout.scratch_at :],
+            view,
         )
 
     def forget_pages(self) -> None:
-        """Let go of the pages that were read: this process holds none of the file's memory until it is used again."""
+        """Let go of the pages that were touched: this process holds no memory of the file until its next use."""
         self._mapping.madvise(mmap.MADV_DONTNEED)
 
     def sync(self) -> None:

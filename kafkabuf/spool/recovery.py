@@ -7,6 +7,9 @@ coordinator aborts the transaction. What is damaged is put aside (aside.py), and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from kafkabuf.batches._stored import SIZE_OF_BATCH
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.errors import ConfigError
 from kafkabuf.process.producer_log import producer_log
@@ -16,6 +19,7 @@ from kafkabuf.spool._entries import (
     damaged_end,
     drop,
     facts_of,
+    holds_batch,
     impostors,
     is_idempotent,
     is_transactional,
@@ -35,6 +39,8 @@ from kafkabuf.spool.recovered import Recovered, RecoveredPartition
 
 log = producer_log("kafkabuf.producer")
 
+READ_AT_A_TIME = 16 << 20  # bytes of the records
+
 
 def recover(file: SpoolFile, accumulator: RecordAccumulator) -> Recovered:
     """Queue the batches of a file. The accumulator is new, over a pool in the file's arena, and has the file's tables.
@@ -46,9 +52,9 @@ def recover(file: SpoolFile, accumulator: RecordAccumulator) -> Recovered:
     _require_sendable(file, accumulator, places)
     for name, partitions, topic_id in file.tables.noted_topics():
         accumulator.made_topic(name, [-1] * partitions, topic_id=topic_id)
-    for place in impostors(file.tables, accumulator.pool):
+    for place in impostors(file.tables, accumulator.pool, places):
         _give_up(file, accumulator, place, "its memory belongs to another batch", recovered)
-    for place in live_entries(file.tables):
+    for place in _walk(file, [place for place in places if holds_batch(file.tables, place)]):
         try:
             _recover(file, accumulator, place, recovered)
         except DamagedError as error:
@@ -60,8 +66,20 @@ def recover(file: SpoolFile, accumulator: RecordAccumulator) -> Recovered:
     return recovered
 
 
-def _require_sendable(file: SpoolFile, accumulator: RecordAccumulator, places: list[int]) -> None:
+def _walk(file: SpoolFile, places: list[int]) -> Iterator[int]:
+    """The places in turn. The process never holds much more than READ_AT_A_TIME bytes of the file's pages."""
+    read = 0
     for place in places:
+        read += SIZE_OF_BATCH + size_of(file.tables, place)
+        if read > READ_AT_A_TIME:
+            file.forget_pages()
+            read = 0
+        yield place
+    file.forget_pages()
+
+
+def _require_sendable(file: SpoolFile, accumulator: RecordAccumulator, places: list[int]) -> None:
+    for place in _walk(file, places):
         if magic_of(file.tables, place) not in (accumulator.magic, 0):
             raise ConfigError(
                 f"{file.path} holds records of record.magic={magic_of(file.tables, place)}, and this producer has "

@@ -59,7 +59,6 @@ class Spool:
         self.recovered = recover(self.file, accumulator)
         self.commits.recover(accumulator)
         self.recovered.commit = self.commits.recovered
-        self.file.forget_pages()
 
     def start(self, soon: Callable[[Callable[[], object]], None]) -> None:
         """Begin to ask the cluster which of the records it has, if there are any. The caller's Sender runs."""
