@@ -16,7 +16,7 @@ from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import copy_context
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
@@ -25,7 +25,7 @@ from kafkabuf._pool import Slab
 from kafkabuf.aio._core import TURN, LoopCore, MustWait
 from kafkabuf.aio._futures import AIORecordFuture, BatchEnds, Line
 from kafkabuf.aio.futures import AIOBulkReport
-from kafkabuf.aio.threads import Threads
+from kafkabuf.aio.threads import Call, Threads
 from kafkabuf.append._producer import TopicPolicy
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import Clock, SystemClock
@@ -314,21 +314,8 @@ class AIOKafkaProducer(Generic[K, V]):
 
         A MemoryError of this method itself means that nobody makes the call.
         """
-        context = copy_context()
         outcome = self._ends.new_wait()
-
-        def run() -> None:
-            value, failure = None, None
-            try:
-                try:
-                    value = context.run(call, *args, **kwargs)
-                except StopIteration as error:  # a coroutine cannot raise it
-                    raise RuntimeError(f"{call.__name__}() raised StopIteration") from error
-            except BaseException as error:
-                failure = error
-            outcome.end(value, failure)
-
-        self._threads.start(run)
+        self._threads.start(Call(call.__name__, partial(copy_context().run, call, *args, **kwargs), outcome))
         while True:
             try:
                 return await outcome  # type: ignore[no-any-return]

@@ -8,14 +8,47 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from kafkabuf.process.threads import AnyThread, Lock, new_thread
 
 IDLE_TIME = 60.0  # seconds after which a thread without a call ends
 
 
+class Wait(Protocol):
+    """What the caller waits for."""
+
+    def end(self, value: object, error: BaseException | None, /) -> object:
+        """Needs no memory, and never raises."""
+
+
+class Call:
+    """A function to call, its name for errors, and the wait that ends with its value or its error."""
+
+    __slots__ = ("_function", "_name", "_wait", "began")
+
+    def __init__(self, name: str, function: Callable[[], object], wait: Wait) -> None:
+        self._name = name
+        self._function = function
+        self._wait = wait
+        self.began = False
+
+    def __call__(self) -> None:
+        """Make the call, and raise nothing. A MemoryError from a call that has not begun is one for want of a frame."""
+        self.began = True
+        value, failure = None, None
+        try:
+            try:
+                value = self._function()
+            except StopIteration as error:  # a coroutine cannot raise it
+                raise RuntimeError(f"{self._name}() raised StopIteration") from error
+        except BaseException as error:
+            failure = error
+        self._wait.end(value, failure)
+
+
 class Threads:
-    """Up to `most` threads. Each makes one call at a time; further calls wait for a thread. A call must not raise."""
+    """Up to `most` threads. Each makes one call at a time; further calls wait for a thread."""
 
     def __init__(self, most: int, name: str, idle_time: float = IDLE_TIME) -> None:
         self._most = most
@@ -25,18 +58,19 @@ class Threads:
         #      takes some
         self._lock = Lock()
         self.count = 0  # of threads
-        self._idle: list[_Worker] = []
-        self._waiting: deque[Callable[[], object]] = deque()
+        self._idle: deque[_Worker] = deque()
+        self._waiting: deque[Call] = deque()
         self._ended = False
 
-    def start(self, call: Callable[[], object]) -> None:
+    def start(self, call: Call) -> None:
         """Have a thread make the call. Raises RuntimeError or MemoryError if no thread can: then nobody makes it."""
         with self._lock:
             if self._ended:
                 raise RuntimeError("the producer is closed")
             if self._idle:
-                worker = self._idle.pop()
-                worker.call = call
+                worker = self._idle[-1]
+                worker.calls.append(call)  # first: where it raises, nothing has happened
+                self._idle.pop()
                 worker.work.release()
                 return
             if self.count >= self._most:
@@ -45,7 +79,7 @@ class Threads:
             self.count += 1
         self._start_thread(call)
 
-    def _start_thread(self, call: Callable[[], object]) -> None:
+    def _start_thread(self, call: Call) -> None:
         worker: _Worker | None = None
         try:
             worker = _Worker(self, call)
@@ -54,6 +88,8 @@ class Threads:
         except BaseException:
             # The thread may run all the same, if the error is one of the wait for it. Whoever takes the call decides.
             if worker is None or worker.take() is not None:
+                if worker is not None:
+                    worker.counted = False
                 self._lock.acquire()
                 try:
                     self.count -= 1
@@ -74,10 +110,10 @@ class Threads:
         try:
             self._lock.acquire()
             try:
-                if vars(worker).get("call") is not None:  # it came while the worker stood in `_idle` and did not wait
+                if worker.calls:  # it came while the worker stood in `_idle` and did not wait
                     return True
                 if self._waiting:
-                    worker.call = self._waiting.popleft()
+                    worker.calls.append(self._waiting.popleft())
                     return True
                 if self._ended:
                     return False
@@ -115,17 +151,20 @@ class Threads:
 class _Worker:
     """A thread, and the call that it makes."""
 
-    def __init__(self, threads: Threads, call: Callable[[], object]) -> None:
+    def __init__(self, threads: Threads, call: Call) -> None:
         self._threads = threads
-        self.call: Callable[[], object] | None = call
+        self.calls = deque((call,))  # one at most: to append it needs no memory
+        self.counted = True  # in `Threads.count`
         self.work = Lock()  # released when there is a call to take, or an end
         self.work.acquire()
         self.thread: AnyThread | None = None
 
-    def take(self) -> Callable[[], object] | None:
+    def take(self) -> Call | None:
         """The call, once: for the thread that makes it, or for the caller who could not start the thread."""
-        call: Callable[[], object] | None = vars(self).pop("call", None)  # one step under the GIL
-        return call
+        try:
+            return self.calls.pop() if self.calls else None
+        except IndexError:  # the other one was quicker
+            return None
 
     def run(self) -> None:
         try:
@@ -136,12 +175,18 @@ class _Worker:
                 except MemoryError:  # the call is where it was
                     self._pause()
         finally:
-            self._threads.left()
+            if self.counted:
+                self._threads.left()
 
     def _turn(self) -> bool:
         call = self.take()
         if call is not None:
-            call()
+            try:
+                call()
+            except MemoryError:
+                if not call.began:
+                    self.calls.append(call)
+                raise
             del call
         return self._threads.next_of(self)
 

@@ -14,7 +14,7 @@ import pytest
 from kafkabuf import KafkaProducer
 from kafkabuf.aio import AIOKafkaProducer
 from kafkabuf.aio._futures import BatchEnds
-from kafkabuf.aio.threads import Threads
+from kafkabuf.aio.threads import Call, Threads
 from kafkabuf.batches.compression_thread import CompressionThread
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import KafkaError, NetworkError
@@ -235,14 +235,17 @@ def test_thread_for_a_loop_makes_each_call_that_it_takes_and_no_other(monkeypatc
         def start(self) -> None:
             raise MemoryError
 
+    class Ignored:
+        def end(self, value: object, error: BaseException | None) -> None: ...
+
     made: list[str] = []
     threads = Threads(1, "calls", idle_time=0)
     with monkeypatch.context() as patched:
         patched.setattr("kafkabuf.aio.threads.new_thread", lambda run, name: Failing())
         with pytest.raises(MemoryError):
-            threads.start(lambda: made.append("refused"))
+            threads.start(Call("refused", lambda: made.append("refused"), Ignored()))
         patched.setattr("kafkabuf.aio.threads.new_thread", lambda run, name: Late(run))
-        threads.start(lambda: made.append("taken"))
+        threads.start(Call("taken", lambda: made.append("taken"), Ignored()))
     assert made == ["taken"]
     assert threads.count == 0
 
