@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.effort import effort
+from tests.spool.kills import killer
 from tests.spool.kills.killer import Fault, Killer
 from tests.spool.kills.plan import Life, Plan, drawn
 from tests.spool.kills.reader import Reader
@@ -46,6 +47,7 @@ def test_records_that_the_next_process_does_not_find_are_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a case with a fault leaves its folder
+    monkeypatch.setattr(killer, "_LONGEST_LIFE", killer.PATIENCE)  # on a busy machine too it sends before it is killed
     settings = drawn(1, 0).lives[-1].settings | {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
     # It leaves records in the file whether the kill comes first or its own end.
     killed = Life("records", 20, "up", 0, 1, 300, False, 0.0, settings)
