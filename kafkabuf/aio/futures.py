@@ -44,9 +44,9 @@ class AIOBulkReport:
 
     async def wait(self) -> None:
         """Wait until every row has an outcome."""
-        for segment in self.report.segments:
-            while not segment.batch.announced:
-                await self._ends.wait_for(segment.batch)
+        for portion in self.report.portions:
+            while not portion.batch.announced:
+                await self._ends.wait_for(portion.batch)
 
     async def result(self, *, errors: OnErrors = "raise") -> BulkResult:
         """As BulkReport.result: raises the first failure, or returns every outcome with `errors="return"`."""

@@ -44,16 +44,16 @@ cdef enum Stop:
 cdef struct Cursor:
     # The claim on one partition of the current topic.
     RecordsBuilder* builder         # of the claimed batch; NULL: no batch is claimed
-    int32_t segment                 # the number of the claim's Segment in the report
+    int32_t portion                 # the number of the claim's Portion in the report
 
 
-cdef class Segment:
+cdef class Portion:
     """Neighbouring records of one batch that one bulk append wrote."""
     cdef readonly Batch batch
     cdef readonly int32_t first_index   # of the first record in the batch
     cdef readonly int32_t rows          # 0 while the batch is claimed
     cdef readonly int64_t bytes         # encoded
-    # The Segment holds all rows of the call from first_row to end_row - 1 that went to its topic and partition.
+    # The Portion holds all rows of the call from first_row to end_row - 1 that went to its topic and partition.
     cdef readonly int64_t first_row, end_row
     cdef PartitionQueue queue
 
@@ -70,11 +70,11 @@ cdef class BulkAppend:
     # ---- the present chunk of rows
     cdef int64_t first_row          # the number of the chunk's first row in the whole call
     cdef int64_t now                # ms, for rows without a timestamp
-    cdef int32_t* row_segment       # by row, the number of its Segment (-1: no segment); NULL: no array is needed
+    cdef int32_t* row_portion       # by row, the number of its Portion (-1: no portion); NULL: no array is needed
     cdef int64_t* row_timestamp     # by row, in ms; NULL: no array is needed, or all rows have `now`
-    cdef object segment_array       # the NumPy arrays that the two lie in, for the report, and views that pin them
+    cdef object portion_array       # the NumPy arrays that the two lie in, for the report, and views that pin them
     cdef object timestamp_array
-    cdef object segment_view, timestamp_view
+    cdef object portion_view, timestamp_view
     cdef object thread              # the ident of the thread in which the chunk is appended
     # ---- the present row
     cdef int64_t row                # counted in the chunk
@@ -91,9 +91,9 @@ cdef class BulkAppend:
     cdef int32_t partitions         # the number of partitions among which keys choose
     cdef int32_t sticky             # the partition of rows without key and partition
     # ---- claims
-    cdef list segments              # the report's own list
-    cdef Py_ssize_t fold_at         # the number of segments at which the report folds the segments that have ended
-    cdef dict claimed               # Segments whose batch is claimed now, by partition of the current topic
+    cdef list portions              # the report's own list
+    cdef Py_ssize_t fold_at         # the number of portions at which the report folds the portions that have ended
+    cdef dict claimed               # Portions whose batch is claimed now, by partition of the current topic
 
     # A chunk of rows begins. After `begin` the caller calls `end` in any case: then the report has the rows before
     # `row`, and no batch is claimed.
@@ -110,9 +110,9 @@ cdef class BulkAppend:
     cdef int make_room(self) except -1
     cdef bint grow(self) except -1
     cdef int give_back_full(self) except -1
-    cdef int claim_room(self, Segment segment) except -1
-    cdef int claim(self, PartitionQueue queue, Segment segment) except -1
-    cdef int give_back(self, Segment segment) except -1
+    cdef int claim_room(self, Portion portion) except -1
+    cdef int claim(self, PartitionQueue queue, Portion portion) except -1
+    cdef int give_back(self, Portion portion) except -1
 
 
 # Sets the partition of the present row: `wanted`; if that is negative, the key's partition, or the sticky partition.
@@ -134,8 +134,8 @@ cdef inline Stop append_record(BulkAppend bulk) noexcept nogil:
     cursor = &bulk.cursors[bulk.partition]
     if cursor.builder == NULL or not has_room(cursor.builder, &bulk.record):
         return NO_ROOM
-    if bulk.row_segment != NULL:
-        bulk.row_segment[bulk.row] = cursor.segment
+    if bulk.row_portion != NULL:
+        bulk.row_portion[bulk.row] = cursor.portion
         if bulk.row_timestamp != NULL:
             bulk.row_timestamp[bulk.row] = bulk.record.timestamp
     append(cursor.builder, &bulk.record)

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from kafkabuf.batches._batch import Batch
 
 @final
-class Segment:
+class Portion:
     batch: Batch
     first_index: int
     rows: int
@@ -14,4 +14,4 @@ class Segment:
     first_row: int
     end_row: int
 
-def places_of(segment: npt.NDArray[np.int32], following: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]: ...
+def places_of(portion: npt.NDArray[np.int32], following: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]: ...

@@ -24,23 +24,23 @@ cdef Py_ssize_t FOLD_AT = 256
 
 
 @cython.final
-cdef class Segment:
+cdef class Portion:
     """Neighbouring records of one batch that one bulk append wrote."""
 
-seal(Segment)
+seal(Portion)
 
 # Microseconds between two attempts to tell what was queued.
 cdef enum:
     PAUSE = 1_000
 
 
-cdef int add_rows(object report, int64_t rows, object segment, object timestamp, int64_t now) except -1:
+cdef int add_rows(object report, int64_t rows, object portion, object timestamp, int64_t now) except -1:
     """Tell the report of rows that are queued. Waits for memory: a caller that is not told would send them twice."""
     cdef bint again = True
     while again:
         again = False
         try:
-            report.add_rows(rows, segment, timestamp, now)
+            report.add_rows(rows, portion, timestamp, now)
         except MemoryError:
             again = True
         if again:
@@ -76,7 +76,7 @@ cdef class BulkAppend:
         self.accumulator = producer.accumulator
         self.report = report
         self.row_aligned = report.row_aligned
-        self.segments = report.segments
+        self.portions = report.portions
         self.magic = producer.accumulator.magic
         self.max_request_size = producer.max_request_size
         self.key_rule = producer.key_rule
@@ -89,12 +89,12 @@ cdef class BulkAppend:
     # ---- a chunk of rows ---------------------------------------------------------------------------------------------
 
     cdef int begin(self, int64_t rows, bint timestamps) except -1:
-        self.row_segment = NULL
+        self.row_portion = NULL
         self.row_timestamp = NULL
         if self.row_aligned and rows:
-            self.segment_array = np.empty(rows, np.int32)
-            self.segment_view = view_of(self.segment_array, sizeof(int32_t), True)
-            self.row_segment = <int32_t*>items_of(self.segment_view)
+            self.portion_array = np.empty(rows, np.int32)
+            self.portion_view = view_of(self.portion_array, sizeof(int32_t), True)
+            self.row_portion = <int32_t*>items_of(self.portion_view)
             if timestamps:
                 self.timestamp_array = np.empty(rows, np.int64)
                 self.timestamp_view = view_of(self.timestamp_array, sizeof(int64_t), True)
@@ -110,9 +110,9 @@ cdef class BulkAppend:
             self.give_back_all()
         finally:
             leave_bulk_append(self.thread, self)
-            add_rows(self.report, self.row, self.segment_array, self.timestamp_array, self.now)
+            add_rows(self.report, self.row, self.portion_array, self.timestamp_array, self.now)
             self.first_row += self.row
-            self.segment_array = self.timestamp_array = self.segment_view = self.timestamp_view = None
+            self.portion_array = self.timestamp_array = self.portion_view = self.timestamp_view = None
         return 0
 
     def give_back_claims(self):
@@ -147,8 +147,8 @@ cdef class BulkAppend:
         self.waited = 0
         self.too_large = RecordTooLargeError(f"row {row}: the record is too large: {reason}")
         self.report.leave_out(row, self.topic.name, self.too_large)
-        if self.row_segment != NULL:
-            self.row_segment[self.row] = -1
+        if self.row_portion != NULL:
+            self.row_portion[self.row] = -1
             if self.row_timestamp != NULL:
                 self.row_timestamp[self.row] = self.record.timestamp
         self.row += 1
@@ -198,10 +198,10 @@ cdef class BulkAppend:
         """Claim a batch with room for the record, in the record's partition."""
         # Created first: an allocation may let another thread run, which must not happen between the check of a batch
         # and its claim.
-        cdef Segment segment = Segment.__new__(Segment)
-        if len(self.segments) >= self.fold_at and not self.row_aligned:
+        cdef Portion portion = Portion.__new__(Portion)
+        if len(self.portions) >= self.fold_at and not self.row_aligned:
             self.report.fold()
-            self.fold_at = FOLD_AT + 2 * len(self.segments)
+            self.fold_at = FOLD_AT + 2 * len(self.portions)
         if self.cursors[self.partition].builder != NULL:
             if self.grow():
                 return 0
@@ -209,15 +209,15 @@ cdef class BulkAppend:
             self.accumulator.wakeup()
         enter_lock(&self.accumulator.pool.guard)
         try:
-            return self.claim_room(segment)
+            return self.claim_room(portion)
         finally:
             leave_lock(&self.accumulator.pool.guard)
 
     cdef bint grow(self) except -1:
         """Grow the claimed batch of the record's partition, if there is memory."""
-        cdef Segment segment = self.claimed[self.partition]
+        cdef Portion portion = self.claimed[self.partition]
         enter_lock(&self.accumulator.pool.guard)
-        cdef bint grown = self.accumulator.try_grow(segment.batch, &self.record)
+        cdef bint grown = self.accumulator.try_grow(portion.batch, &self.record)
         leave_lock(&self.accumulator.pool.guard)
         if grown:
             self.waited = 0
@@ -225,18 +225,18 @@ cdef class BulkAppend:
 
     cdef int give_back_full(self) except -1:
         """Give back the batch of the record's partition, which has no room for the record; close it if it is full."""
-        cdef Segment segment = self.claimed.pop(self.partition)
+        cdef Portion portion = self.claimed.pop(self.partition)
         enter_lock(&self.accumulator.pool.guard)
         try:
-            self.give_back(segment)
+            self.give_back(portion)
             # Another thread may have opened a batch behind this one, which `give_back` has then closed.
-            if segment.queue.open is segment.batch and not self.accumulator.grown(segment.batch, &self.record):
-                segment.queue.close_open_batch()
+            if portion.queue.open is portion.batch and not self.accumulator.grown(portion.batch, &self.record):
+                portion.queue.close_open_batch()
         finally:
             leave_lock(&self.accumulator.pool.guard)
         return 0
 
-    cdef int claim_room(self, Segment segment) except -1:
+    cdef int claim_room(self, Portion portion) except -1:
         """The caller holds the producer's lock, and no batch of the record's partition is claimed."""
         cdef PartitionQueue queue
         if self.has_changed():
@@ -254,42 +254,42 @@ cdef class BulkAppend:
         # Gives all claims back before it waits for memory.
         self.accumulator.open_batch(queue, &self.record, self.producer.max_block - self.waited)
         self.waited = 0
-        return self.claim(queue, segment)
+        return self.claim(queue, portion)
 
     cdef int follow_topic(self) except -1:
         """The number of partitions has changed: the caller reads the row again, whose key may choose another."""
         self.give_back_all()
         return self.use_topic(self.topic)
 
-    cdef int claim(self, PartitionQueue queue, Segment segment) except -1:
-        segment.queue = queue
-        segment.batch = queue.open
-        segment.first_index = queue.open.stored.builder.count
-        segment.bytes = -<int64_t>queue.open.stored.builder.position
-        segment.first_row = self.first_row + self.row
-        # The claim comes after the steps that may raise, because only a segment in `claimed` is given back.
-        self.segments.append(segment)
+    cdef int claim(self, PartitionQueue queue, Portion portion) except -1:
+        portion.queue = queue
+        portion.batch = queue.open
+        portion.first_index = queue.open.stored.builder.count
+        portion.bytes = -<int64_t>queue.open.stored.builder.position
+        portion.first_row = self.first_row + self.row
+        # The claim comes after the steps that may raise, because only a portion in `claimed` is given back.
+        self.portions.append(portion)
         try:
-            self.claimed[queue.partition] = segment
+            self.claimed[queue.partition] = portion
         except BaseException:
-            self.segments.pop()
+            self.portions.pop()
             raise
         self.accumulator.claim(queue)
-        self.cursors[queue.partition].builder = &segment.batch.stored.builder
-        self.cursors[queue.partition].segment = <int32_t>(len(self.segments) - 1)
+        self.cursors[queue.partition].builder = &portion.batch.stored.builder
+        self.cursors[queue.partition].portion = <int32_t>(len(self.portions) - 1)
         return 0
 
-    cdef int give_back(self, Segment segment) except -1:
-        """End the claim. The records that were appended since the claim are the segment."""
-        cdef Batch batch = segment.batch
-        segment.rows = batch.stored.builder.count - segment.first_index
-        segment.bytes += batch.stored.builder.position
-        segment.end_row = self.first_row + self.row
+    cdef int give_back(self, Portion portion) except -1:
+        """End the claim. The records that were appended since the claim are the portion."""
+        cdef Batch batch = portion.batch
+        portion.rows = batch.stored.builder.count - portion.first_index
+        portion.bytes += batch.stored.builder.position
+        portion.end_row = self.first_row + self.row
         self.cursors[batch.partition].builder = NULL
         enter_lock(&self.accumulator.pool.guard)
         try:
-            self.producer.records_sent += segment.rows
-            self.accumulator.unclaim(segment.queue, batch)
+            self.producer.records_sent += portion.rows
+            self.accumulator.unclaim(portion.queue, batch)
         finally:
             leave_lock(&self.accumulator.pool.guard)
         return 0
@@ -309,22 +309,22 @@ cdef class BulkAppend:
 seal(BulkAppend)
 
 
-def places_of(segment, following):
-    """By row, its index in the batch of its segment. The value for a row without segment (-1) means nothing.
+def places_of(portion, following):
+    """By row, its index in the batch of its portion. The value for a row without portion (-1) means nothing.
 
-    `following` holds each segment's first index; the call advances it.
+    `following` holds each portion's first index; the call advances it.
     """
-    segments, nexts = view_of(segment, sizeof(int32_t), False), view_of(following, sizeof(int32_t), True)
-    result = np.zeros(len(segment), np.int32)
+    portions, nexts = view_of(portion, sizeof(int32_t), False), view_of(following, sizeof(int32_t), True)
+    result = np.zeros(len(portion), np.int32)
     places = view_of(result, sizeof(int32_t), True)
-    cdef const int32_t* segment_of = <const int32_t*>items_of(segments)
+    cdef const int32_t* portion_of = <const int32_t*>items_of(portions)
     cdef int32_t* next_of = <int32_t*>items_of(nexts)
     cdef int32_t* place_of = <int32_t*>items_of(places)
     cdef Py_ssize_t row, count = length_of(nexts)
     for row in range(length_of(places)):
-        if segment_of[row] >= count:
-            raise IndexError(f"row {row} has segment {segment_of[row]}, and there are {count} segments")
-        if segment_of[row] >= 0:
-            place_of[row] = next_of[segment_of[row]]
-            next_of[segment_of[row]] += 1
+        if portion_of[row] >= count:
+            raise IndexError(f"row {row} has portion {portion_of[row]}, and there are {count} portions")
+        if portion_of[row] >= 0:
+            place_of[row] = next_of[portion_of[row]]
+            next_of[portion_of[row]] += 1
     return result

@@ -11,7 +11,7 @@ from kafkabuf._records cimport Record, hold_record
 from kafkabuf.cpython._sealed cimport seal
 from kafkabuf.wire._wire cimport kb_crc32_init
 from kafkabuf.append._bulk cimport (
-    BAD_PARTITION, END, BulkAppend, Segment, Stop, append_record, choose_partition, tell_error,
+    BAD_PARTITION, END, BulkAppend, Portion, Stop, append_record, choose_partition, tell_error,
 )
 from kafkabuf.append._producer cimport ProducerCore, checked_timestamp, partition_number
 from kafkabuf.batches._batch cimport Batch, new_future
@@ -73,7 +73,7 @@ cdef class SequenceWalker:
 
     cdef int add_callback(self, object callback) except -1:
         cdef Record* r = &self.bulk.record
-        cdef Batch batch = (<Segment>self.bulk.claimed[self.bulk.partition]).batch
+        cdef Batch batch = (<Portion>self.bulk.claimed[self.bulk.partition]).batch
         return batch.add_callback(
             callback, new_future(batch, batch.stored.builder.count - 1, r.timestamp, r.key.size, r.value.size))
 

@@ -14,7 +14,7 @@ from kafkabuf.errors import KafkaError, RecordTooLargeError, TimeoutError
 from kafkabuf.shown import also_unfinished
 
 if TYPE_CHECKING:
-    from kafkabuf.append._bulk import Segment
+    from kafkabuf.append._bulk import Portion
     from kafkabuf.batches._batch import Batch
     from kafkabuf.clock import Clock
 
@@ -28,14 +28,14 @@ OnErrors = Literal["raise", "return"]
 
 
 class _Chunk(NamedTuple):
-    """By row of one chunk: its Segment's number (-1: left out) and its timestamp in ms (None: all rows have `now`)."""
+    """By row of one chunk: its Portion's number (-1: left out) and its timestamp in ms (None: all rows have `now`)."""
 
-    segment: Int32Array
+    portion: Int32Array
     timestamp: Int64Array | None
     now: int
 
     def timestamps(self) -> Int64Array:
-        return np.full(len(self.segment), self.now, np.int64) if self.timestamp is None else self.timestamp
+        return np.full(len(self.portion), self.now, np.int64) if self.timestamp is None else self.timestamp
 
 
 class BulkResult(NamedTuple):
@@ -88,13 +88,13 @@ class FailedRows(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Neighbouring rows with the same outcome: the rows of a Segment in one batch, or in one part of a split batch."""
+    """Neighbouring rows with the same outcome: the rows of a Portion in one batch, or in one part of a split batch."""
 
-    segment: Segment
+    portion: Portion
     batch: Batch
     first: int  # index of the first row in `batch`
     rows: int
-    bytes: int  # the Segment's bytes in proportion to the rows
+    bytes: int  # of the Portion, by the share of its rows
 
 
 class BulkReport:
@@ -110,23 +110,23 @@ class BulkReport:
             raise ValueError(f"report is {ROWS!r} or {ERRORS!r}, found {keep!r}")
         self._clock = clock
         self._chunks: list[_Chunk] = []
-        self._failures: list[Failure] = []  # of rows that were left out, and of folded segments
-        self._ranges: tuple[OffsetRange, ...] = ()  # of folded segments
-        self._failed: list[Batch] = []  # of folded segments
+        self._failures: list[Failure] = []  # of rows that were left out, and of folded portions
+        self._ranges: tuple[OffsetRange, ...] = ()  # of folded portions
+        self._failed: list[Batch] = []  # of folded portions
         self.row_aligned = keep == ROWS
-        self.segments: list[Segment] = []
+        self.portions: list[Portion] = []
         self.rows = 0
 
     # ---- for the appending thread ------------------------------------------------------------------------------------
 
-    def add_rows(self, rows: int, segment: Int32Array | None, timestamp: Int64Array | None, now: int) -> None:
+    def add_rows(self, rows: int, portion: Int32Array | None, timestamp: Int64Array | None, now: int) -> None:
         """The first `rows` rows of a chunk were queued or left out; the arrays may be longer.
 
         A MemoryError leaves the report as it was.
         """
         total = self.rows + rows
-        if segment is not None:
-            self._chunks.append(_Chunk(segment[:rows], None if timestamp is None else timestamp[:rows], now))
+        if portion is not None:
+            self._chunks.append(_Chunk(portion[:rows], None if timestamp is None else timestamp[:rows], now))
         self.rows = total
 
     def leave_out(self, row: int, topic: str, error: RecordTooLargeError) -> None:
@@ -134,27 +134,27 @@ class BulkReport:
         self._failures.append(Failure(error, topic, -1, row, row, 1))
 
     def fold(self) -> None:
-        """Drop the segments that have ended, and keep their offsets or their failure."""
-        # Each segment is checked once: the Sender may announce further batches meanwhile.
-        over = {segment: None for segment in self.segments if _is_over(segment)}
+        """Drop the portions that have ended, and keep their offsets or their failure."""
+        # Each portion is checked once: the Sender may announce further batches meanwhile.
+        over = {portion: None for portion in self.portions if _is_over(portion)}
         self._failures += _failures(over, lambda _: None)
         self._failed += [piece.batch for piece in _pieces(over) if piece.batch.error is not None]
         self._ranges = merge_ranges((*self._ranges, *_ranges(over)))
-        self.segments[:] = [segment for segment in self.segments if segment not in over]
+        self.portions[:] = [portion for portion in self.portions if portion not in over]
 
     # ---- for the user ------------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
         """Whether every row has an outcome."""
-        return all(segment.batch.done for segment in self.segments)
+        return all(portion.batch.done for portion in self.portions)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until every row has an outcome. Raises TimeoutError after `timeout` seconds."""
         deadline = None if timeout is None else self._clock.monotonic() + timeout
-        for segment in self.segments:
+        for portion in self.portions:
             seconds = None if deadline is None else deadline - self._clock.monotonic()
-            if not segment.batch.wait(seconds, self._clock):
-                why = segment.batch.why_pending()
+            if not portion.batch.wait(seconds, self._clock):
+                why = portion.batch.why_pending()
                 raise TimeoutError(f"not all of {self.rows} rows were acknowledged within {timeout} s{why}")
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:
@@ -165,7 +165,7 @@ class BulkReport:
         """The rows that were not delivered, sorted by their first row. Waits as `wait` does."""
         self.wait(timeout)
         self._read_errors()
-        failures = (*self._failures, *_failures(self.segments, self._rows_of))
+        failures = (*self._failures, *_failures(self.portions, self._rows_of))
         return tuple(sorted(failures, key=lambda failure: failure.first_row))
 
     def failed_rows(self, timeout: float | None = None) -> tuple[FailedRows, ...]:
@@ -177,22 +177,22 @@ class BulkReport:
         self.wait(timeout)
         self._read_errors()
         left_out = (FailedRows(row.error, -1, np.array([row.first_row], np.int64), 1) for row in self._failures)
-        return (*left_out, *_failed_rows(self.segments, self._rows_of))
+        return (*left_out, *_failed_rows(self.portions, self._rows_of))
 
     def _require_rows(self) -> None:
         if not self.row_aligned:
             raise ValueError('report="errors" keeps no rows: call failures() and ranges(), or send with report="rows"')
 
-    def _rows_of(self, segment: int) -> Int64Array | None:
-        """The rows of the Segment with this number, in order; None where no row numbers are kept."""
+    def _rows_of(self, portion: int) -> Int64Array | None:
+        """The rows of the Portion with this number, in order; None where no row numbers are kept."""
         if not self.row_aligned:
             return None
-        return np.flatnonzero(_joined([chunk.segment for chunk in self._chunks], np.int32) == segment)
+        return np.flatnonzero(_joined([chunk.portion for chunk in self._chunks], np.int32) == portion)
 
     def _read_errors(self) -> None:
         """Note that the user has seen every failure, so that the Sender warns of no failure."""
         failed, self._failed = self._failed, []
-        for batch in (*failed, *(piece.batch for piece in _pieces(self.segments))):
+        for batch in (*failed, *(piece.batch for piece in _pieces(self.portions))):
             batch.read_error()
 
     @property
@@ -227,10 +227,10 @@ class BulkReport:
         return error
 
     def _columns(self) -> BulkResult:
-        segment_of_row = _joined([chunk.segment for chunk in self._chunks], np.int32)
+        portion_of_row = _joined([chunk.portion for chunk in self._chunks], np.int32)
         timestamp = _joined([chunk.timestamps() for chunk in self._chunks], np.int64)
-        index = places_of(segment_of_row, np.array([segment.first_index for segment in self.segments], np.int32))
-        batches, batch_of_row, index = _by_part(self.segments, segment_of_row, index)
+        index = places_of(portion_of_row, np.array([portion.first_index for portion in self.portions], np.int32))
+        batches, batch_of_row, index = _by_part(self.portions, portion_of_row, index)
 
         def column(field: Callable[[Batch], int], left_out: int, dtype: type[Number]) -> npt.NDArray[Number]:
             # Rows that were left out have batch number -1, which selects the last element. With an array as index NumPy
@@ -241,7 +241,7 @@ class BulkReport:
         appended = column(lambda batch: batch.log_append_time, -1, np.int64)
         error_code = column(_error_code, RecordTooLargeError.code, np.int16)
         if any(batch.record_errors for batch in batches):
-            for failed in _failed_rows(self.segments, self._rows_of):
+            for failed in _failed_rows(self.portions, self._rows_of):
                 error_code[failed.rows] = failed.error.code
         return BulkResult(
             column(lambda batch: batch.partition, -1, np.int32),
@@ -253,12 +253,12 @@ class BulkReport:
     def ranges(self, timeout: float | None = None) -> tuple[OffsetRange, ...]:
         """The offsets of the delivered rows, one range for each partition. Waits as `wait` does."""
         self.wait(timeout)
-        return merge_ranges((*self._ranges, *_ranges(self.segments)))
+        return merge_ranges((*self._ranges, *_ranges(self.portions)))
 
     @also_unfinished
     def __repr__(self) -> str:
         # It reads the failures without note: a shell that prints the report does not stand for a user who handles them.
-        failed = sum(failure.rows for failure in (*self._failures, *_failures(self.segments, lambda _: None)))
+        failed = sum(failure.rows for failure in (*self._failures, *_failures(self.portions, lambda _: None)))
         state = f"{failed} failed" if failed else "delivered"
         return f"BulkReport({self.rows} rows, {state if self.done() else 'pending'})"
 
@@ -268,59 +268,59 @@ def _joined(arrays: list[npt.NDArray[Number]], dtype: type[Number]) -> npt.NDArr
 
 
 def _by_part(
-    segments: list[Segment], segment_of_row: Int32Array, index: Int32Array
+    portions: list[Portion], portion_of_row: Int32Array, index: Int32Array
 ) -> tuple[list[Batch], Int64Array | Int32Array, Int32Array]:
     """Batches and parts with one outcome each; by row, the number of its batch or part (-1: left out) and its index.
 
-    `index` is by row the index in its Segment's batch.
+    `index` is by row the index in its Portion's batch.
     """
-    if all(segment.batch.parts is None for segment in segments):
-        return [segment.batch for segment in segments], segment_of_row, index
+    if all(portion.batch.parts is None for portion in portions):
+        return [portion.batch for portion in portions], portion_of_row, index
     parts = [
-        (number, part) for number, segment in enumerate(segments) for part in segment.batch.parts or [segment.batch]
+        (number, part) for number, portion in enumerate(portions) for part in portion.batch.parts or [portion.batch]
     ]
     firsts = np.array([part.first for _, part in parts], np.int32)
     starts = np.array([number << 32 | part.first for number, part in parts], np.int64)
-    part_of_row = np.searchsorted(starts, segment_of_row.astype(np.int64) << 32 | index, side="right") - 1
+    part_of_row = np.searchsorted(starts, portion_of_row.astype(np.int64) << 32 | index, side="right") - 1
     return [part for _, part in parts], part_of_row, index - firsts[part_of_row]
 
 
-def _pieces(segments: Iterable[Segment]) -> Iterator[_Piece]:
-    for segment in segments:
-        begin, end = segment.first_index, segment.first_index + segment.rows
-        for part in segment.batch.parts or [segment.batch]:
+def _pieces(portions: Iterable[Portion]) -> Iterator[_Piece]:
+    for portion in portions:
+        begin, end = portion.first_index, portion.first_index + portion.rows
+        for part in portion.batch.parts or [portion.batch]:
             first, last = max(begin, part.first), min(end, part.first + part.count)
             if first < last:
-                share = segment.bytes * (last - begin) // segment.rows
-                share -= segment.bytes * (first - begin) // segment.rows
-                yield _Piece(segment, part, first - part.first, last - first, share)
+                share = portion.bytes * (last - begin) // portion.rows
+                share -= portion.bytes * (first - begin) // portion.rows
+                yield _Piece(portion, part, first - part.first, last - first, share)
 
 
-def _is_over(segment: Segment) -> bool:
-    return segment.rows > 0 and all(part.announced for part in segment.batch.parts or [segment.batch])
+def _is_over(portion: Portion) -> bool:
+    return portion.rows > 0 and all(part.announced for part in portion.batch.parts or [portion.batch])
 
 
 def _error_code(batch: Batch) -> int:
     return 0 if batch.error is None else batch.error.code
 
 
-def _failures(segments: Iterable[Segment], rows_of: RowsOf) -> Iterator[Failure]:
-    for number, segment in enumerate(segments):
-        for piece in _pieces([segment]):
+def _failures(portions: Iterable[Portion], rows_of: RowsOf) -> Iterator[Failure]:
+    for number, portion in enumerate(portions):
+        for piece in _pieces([portion]):
             batch = piece.batch
             if batch.error is None:
                 continue
             rows = _rows_of_piece(piece, number, rows_of if batch.record_errors else lambda _: None)
             for error, places in _errors(piece):
-                first, last = segment.first_row, segment.end_row - 1
+                first, last = portion.first_row, portion.end_row - 1
                 if rows is not None:
                     first, last = int(rows[places[0]]), int(rows[places[-1]])
                 yield Failure(error, batch.topic, batch.partition, first, last, len(places))
 
 
-def _failed_rows(segments: Iterable[Segment], rows_of: RowsOf) -> Iterator[FailedRows]:
-    for number, segment in enumerate(segments):
-        for piece in _pieces([segment]):
+def _failed_rows(portions: Iterable[Portion], rows_of: RowsOf) -> Iterator[FailedRows]:
+    for number, portion in enumerate(portions):
+        for piece in _pieces([portion]):
             if piece.batch.error is None:
                 continue
             rows = _rows_of_piece(piece, number, rows_of)
@@ -334,10 +334,10 @@ def _failed_rows(segments: Iterable[Segment], rows_of: RowsOf) -> Iterator[Faile
 
 def _rows_of_piece(piece: _Piece, number: int, rows_of: RowsOf) -> Int64Array | None:
     """The numbers of a piece's rows, in order. None where they are not known: rows of other partitions lie between."""
-    segment = piece.segment
-    begin = piece.batch.first + piece.first - segment.first_index
-    if segment.end_row - segment.first_row == segment.rows:
-        return np.arange(segment.first_row + begin, segment.first_row + begin + piece.rows)
+    portion = piece.portion
+    begin = piece.batch.first + piece.first - portion.first_index
+    if portion.end_row - portion.first_row == portion.rows:
+        return np.arange(portion.first_row + begin, portion.first_row + begin + piece.rows)
     rows = rows_of(number)
     return None if rows is None else rows[begin : begin + piece.rows]
 
@@ -357,8 +357,8 @@ def _errors(piece: _Piece) -> Iterator[tuple[KafkaError, Int64Array]]:
         yield error_of_others, places_without_error
 
 
-def _ranges(segments: Iterable[Segment]) -> Iterator[OffsetRange]:
-    for piece in _pieces(segments):
+def _ranges(portions: Iterable[Portion]) -> Iterator[OffsetRange]:
+    for piece in _pieces(portions):
         batch = piece.batch
         if batch.succeeded:
             has_offset = batch.base_offset >= 0

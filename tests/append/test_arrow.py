@@ -228,7 +228,7 @@ def test_failure_names_the_rows_of_the_failed_batch(keep: str, fold: bool) -> No
     rig.turn()
     if fold:
         report.fold()
-        assert report.segments == []
+        assert report.portions == []
     (failure,) = report.failures(0)
     assert (failure.error_code, failure.topic, failure.partition) == (29, TOPIC, 1)
     assert (failure.first_row, failure.last_row, failure.rows) == (2, 6, 3)
@@ -241,13 +241,13 @@ def test_failure_names_the_rows_of_the_failed_batch(keep: str, fold: bool) -> No
     assert_whole(rig.pool)
 
 
-def test_errors_only_report_keeps_failures_and_drops_delivered_segments() -> None:
+def test_errors_only_report_keeps_failures_and_drops_delivered_portions() -> None:
     rig = turning(leaders=(1, 1), slabs=8, max_request_size=2_000, max_in_flight_requests_per_connection=1)
     partitions = [row // 7 % 2 for row in range(20_000)]
     values = ["x" * 2_000 if row in (5, 19_000) else f"{row}-" + "v" * (row % 50) for row in range(20_000)]
     table = pa.table({"value": values, "partition": pa.array(partitions, pa.int32())})
     report = rig.producer.send_arrow(table, TOPIC, report="errors")
-    assert len(report.segments) < 600  # of far more batches
+    assert len(report.portions) < 600  # of far more batches
     assert len(rig.client.sent) > 700
     rig.ack_all()
     assert [(one.partition, one.rows) for one in report.ranges(0)] == [

@@ -94,7 +94,7 @@ def test_partitions_added_meanwhile_take_rows_without_keys(how: str) -> None:
     else:
         report = rig.producer.send_many(TOPIC, values)
     assert clock.hook is None
-    assert 255 in {segment.batch.partition for segment in report.segments}, "the new partition is never used"
+    assert 255 in {portion.batch.partition for portion in report.portions}, "the new partition is never used"
     rig.accumulator.topic_queues(TOPIC, [1] * 256)
     rig.ack_all()
     assert report.exception(0) is None

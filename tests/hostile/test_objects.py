@@ -13,7 +13,7 @@ import pytest
 
 from kafkabuf.aio import AIOKafkaProducer
 from kafkabuf.aio._futures import AIORecordFuture
-from kafkabuf.append._bulk import Segment
+from kafkabuf.append._bulk import Portion
 from kafkabuf.append.report import BulkReport
 from kafkabuf.batches._batch import Batch, RecordFuture
 from kafkabuf.broker import EmbeddedCluster
@@ -59,7 +59,7 @@ def test_sealed_types_cannot_be_constructed(kind: Any) -> None:
 
 
 def test_types_of_futures_and_batches_are_sealed() -> None:
-    assert {AIORecordFuture, Batch, RecordFuture, Segment} <= set(SEALED)
+    assert {AIORecordFuture, Batch, RecordFuture, Portion} <= set(SEALED)
 
 
 @pytest.mark.parametrize(

@@ -342,7 +342,7 @@ async def _first_of(sent: Wait, timestamps: Sequence[int]) -> RecordMetadata:
     if error is not None:
         raise peer_error(error)
     (place,) = await report.ranges()
-    broker_time = report.report.segments[0].batch.log_append_time
+    broker_time = report.report.portions[0].batch.log_append_time
     return metadata_of(place.topic, place.partition, place.first_offset, timestamps[0], broker_time)
 
 
