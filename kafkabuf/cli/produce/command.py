@@ -146,7 +146,7 @@ def produce(
     """
     from kafkabuf.cli.produce.delivery import Faults
     from kafkabuf.cli.produce.inputs.block import Columns
-    from kafkabuf.cli.produce.loop import Run
+    from kafkabuf.cli.produce.loop import InputLoop
 
     check_topic(topic, files)
     require_topic(topic)
@@ -170,8 +170,8 @@ def produce(
             reader = _row_reader(kind, columns, delimiter, types, made_as, config)
         else:
             reader = _line_reader(kind, columns, key_separator, made_as, digits, config)
-        run = Run(config, topic, Faults(on_error, letters, "row" if kind in TABLES else "line"), reader)
-        run.copy([_source(file, files, topic, kind, resume, resume_file) for file in files])
+        loop = InputLoop(config, topic, Faults(on_error, letters, "row" if kind in TABLES else "line"), reader)
+        loop.copy([_source(file, files, topic, kind, resume, resume_file) for file in files])
 
 
 def _source(file: str, files: tuple[str, ...], topic: str, kind: str, resume: bool, resume_file: Path | None) -> Source:

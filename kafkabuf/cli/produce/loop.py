@@ -1,4 +1,4 @@
-"""One run of `kafkabuf produce`: it reads the inputs in turn, and ends with the last acknowledgement."""
+"""The loop of `kafkabuf produce`: it reads the inputs in turn, and ends with the last acknowledgement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ALL = 1 << 30
 
 
-class Run:
+class InputLoop:
     """Sends the inputs to a topic."""
 
     def __init__(self, config: ProducerConfig, topic: str, faults: Faults, reader: Reader) -> None:
