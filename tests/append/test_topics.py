@@ -1,4 +1,4 @@
-"""What a call does about a topic that it does not know."""
+"""What a call does about a topic or a partition that it does not know."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from kafkabuf.errors import ClosedError
 from rigs.producer import TOPIC, Rig
 
 
-def test_a_call_looks_no_topic_up_once_its_stream_has_closed_the_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "unknown", [{"topic": ["not-seen-before"], "partition": [0]}, {"topic": [TOPIC], "partition": [7]}]
+)
+def test_a_call_looks_nothing_up_once_its_stream_has_closed_the_producer(
+    unknown: dict[str, list[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig = Rig()
     looked_up: list[str] = []
-    monkeypatch.setattr(rig.producer.topics, "await_topic", lambda name, timeout: looked_up.append(name))
-    schema = pa.schema({"value": pa.binary(), "topic": pa.string()})
+    for name in ("await_topic", "await_partition"):
+        monkeypatch.setattr(rig.producer.topics, name, lambda topic, *_: looked_up.append(topic))
+    schema = pa.schema({"value": pa.binary(), "topic": pa.string(), "partition": pa.int32()})
 
     def batches() -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch([[b"v"], [TOPIC]], schema=schema)
+        yield pa.record_batch({"value": [b"v"], "topic": [TOPIC], "partition": [0]}, schema=schema)
         rig.producer.close()
-        yield pa.record_batch([[b"v"], ["not-seen-before"]], schema=schema)
+        yield pa.record_batch({"value": [b"v"], **unknown}, schema=schema)
 
     with pytest.raises(ClosedError, match="the producer is closed"):
         rig.producer.send_arrow(pa.RecordBatchReader.from_batches(schema, batches()))
