@@ -205,6 +205,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self._running = self._runner(accumulator)
         if self._spool is not None:
             self._running.at_end = self._spool.close
+            self._running.in_child = self._spool.file.leave_to_parent
         self._thread = self._running.thread
         topics = Topics(self._metadata, accumulator, self._running.runs_here, self._metrics.timed)
         # Last: from here on other threads of a forked child may send.

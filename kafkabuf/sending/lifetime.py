@@ -58,6 +58,8 @@ class Running:
         self.waiting: Callable[[], int] = lambda: 0
         # Called once the Sender has ended and uses the producer's memory no more.
         self.at_end: Callable[[], object] = lambda: None
+        # Called first in a forked child, to keep what the child changes from the parent.
+        self.in_child: Callable[[], object] = lambda: None
         self.warned = False  # the interpreter ends, and a warning counts the records that wait there
         # Not Thread.join: before Python 3.13 an interrupted join takes a running thread for ended.
         self._ended = Event()
@@ -223,6 +225,7 @@ def _after_fork_in_child() -> None:
     turn touches no socket, runs no further callback, and is the Sender's last turn here.
     """
     for running in list(_running):
+        running.in_child()
         running.accumulator.pool.disown()
         running.accumulator.close()
         running.accumulator.close_open_batches()  # a serializer may have forked: no batch here may take its record

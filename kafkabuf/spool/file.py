@@ -15,7 +15,8 @@ of the machine: the header says their order, and a file of another machine is re
 All bytes of the file exist from the beginning (posix_fallocate). A full disk is an error when the file is made, and
 never a SIGBUS in the middle of a send(). One process has the file at a time, under flock(2), until it closes it or
 ends. The lock has a descriptor of its own, which a forked child closes: it would keep the lock of a parent that has
-ended.
+ended. The child has the memory, too, and objects that lie in it: it maps the file privately, so that none of its stores
+reaches the file.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import stat
 import struct
 import sys
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 from weakref import WeakSet
@@ -43,6 +45,7 @@ from kafkabuf.batches._stored import (
 )
 from kafkabuf.batches.codec import scratch_size
 from kafkabuf.errors import ConfigError
+from kafkabuf.spool._private import map_privately
 
 MAGIC = b"kafkabuf spool\n\x00"
 VERSION = 1
@@ -63,7 +66,7 @@ _files: WeakSet[SpoolFile] = WeakSet()
 
 def _leave_to_the_parent() -> None:
     for file in list(_files):
-        file.close()
+        file.leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)
@@ -245,6 +248,13 @@ class SpoolFile:
         else:
             self._mapping.flush()
             os.fsync(self._descriptor)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: what this process stores does not reach the file, and the lock is the parent's alone."""
+        if self._descriptor >= 0 and hasattr(self, "_mapping"):
+            with suppress(OSError):  # nobody could be told: the file is mapped already, and needs no more memory
+                map_privately(self._mapping, self._descriptor)
+        self.close()
 
     def close(self) -> None:
         """Let go of the lock. The memory stays mapped while somebody has a view of it. A second call does nothing."""

@@ -177,6 +177,25 @@ def test_forked_child_sends_without_the_file(cluster: EmbeddedCluster, path: Pat
     assert stored(cluster) == [b"parent", b"child", b"parent again"]
 
 
+def test_fork_changes_nothing_in_the_file(cluster: EmbeddedCluster, path: Path) -> None:
+    """The parent is killed with an open batch, which the child has closed for itself."""
+
+    def run() -> None:
+        producer = opened(cluster, path, linger_ms=600_000)
+        producer.send(TOPIC, b"before")
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        producer.send(TOPIC, b"behind")
+
+    in_child(run)
+    with opened(cluster, path) as producer:
+        producer.flush(PATIENCE)
+        assert producer.recovered is not None
+        assert producer.recovered.damaged == []
+    assert stored(cluster) == [b"before", b"behind"]
+
+
 def test_second_producer_is_refused_with_the_process_that_has_the_file(cluster: EmbeddedCluster, path: Path) -> None:
     with opened(cluster, path), pytest.raises(ConfigError, match=f"process {os.getpid()} has"):
         opened(cluster, path)

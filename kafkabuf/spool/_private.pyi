@@ -1,0 +1,3 @@
+from kafkabuf.memory.buffers import Buffer
+
+def map_privately(memory: Buffer, descriptor: int) -> None: ...
