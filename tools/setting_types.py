@@ -20,6 +20,7 @@ A mapping takes the same settings under dotted names, and every value as a strin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any, Literal, TypedDict
 
 
@@ -29,7 +30,10 @@ class Settings(TypedDict, total=False):
 '''
 # The producers declare these themselves: the types of keys and values depend on them.
 _DECLARED = {"key.serializer", "value.serializer"}
-_MIXED = {"kafkabuf.buffer.sync": 'Literal["process", "flush"] | int'}
+_MIXED = {
+    "kafkabuf.buffer.path": "str | PathLike[str]",
+    "kafkabuf.buffer.sync": 'Literal["process", "flush"] | int',
+}
 _TYPES = {"boolean": "bool", "float": "float", "int": "int", "object": "Any", "password": "str", "string": "str"}
 
 

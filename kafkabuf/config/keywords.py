@@ -6,6 +6,7 @@ A mapping takes the same settings under dotted names, and every value as a strin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any, Literal, TypedDict
 
 
@@ -17,7 +18,7 @@ class Settings(TypedDict, total=False):
     interceptor_classes: str | Sequence[Any] | None
     on_acknowledged: Any | None
     buffer_memory: int | None
-    buffer_path: str | None
+    buffer_path: str | PathLike[str] | None
     buffer_sync: Literal["process", "flush"] | int | None
     buffer_expire: Literal["never", "since_send", "since_recovery"] | None
     buffer_full: Literal["block", "refuse", "drop_oldest"] | None
