@@ -198,7 +198,8 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         if self._spool is not None and self._sender.transactions is not None:
             self._sender.transactions.commits = self._spool.commits
         accumulator.shortcut = shortcut_of(self._sender.core)
-        self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)
+        counts = None if self._spool is None else self._spool.counts
+        self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata, counts)
         pushes = self.config.enable_metrics_push
         self._telemetry = telemetry_of(self.config, clock, client, self._metrics) if pushes else None
         client.connections.telemetry = self._telemetry

@@ -18,7 +18,7 @@ class Measured(Protocol):
 
 
 def labelled(producer: Measured) -> Iterator[tuple[str, dict[str, str], float]]:
-    """(name, labels, value) of each metric: kafka_producer_x, kafka_producer_topic_x, kafka_producer_node_x."""
+    """(name, labels, value) of each metric: kafka_producer_x, and with topic_, node_ or file_ before the x."""
     for group, values in producer.metrics().items():
         kind, _, entity = group.removeprefix("producer-").partition("metrics")
         labels = {"client_id": producer.config.client_id}

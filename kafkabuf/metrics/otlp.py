@@ -19,7 +19,12 @@ from typing import NamedTuple
 
 PREFIX = "org.apache.kafka."
 DELTA, CUMULATIVE = 1, 2  # AggregationTemporality
-_GROUPS = {"producer-metrics": None, "producer-topic-metrics": "topic", "producer-node-metrics": "node_id"}
+_GROUPS = {
+    "producer-metrics": None,
+    "producer-file-metrics": None,
+    "producer-topic-metrics": "topic",
+    "producer-node-metrics": "node_id",
+}
 _LENGTH_DELIMITED, _FIXED64, _VARINT = 2, 1, 0
 _TIMES_AND_VALUE = struct.Struct("<BQBQBd")
 _START, _TIME, _VALUE = (number << 3 | _FIXED64 for number in (2, 3, 4))

@@ -5,13 +5,28 @@ are those of Java and kafka-python: `producer-metrics`, `producer-topic-metrics.
 Units are Java's: bytes, records, ms; ns where the name says so; seconds for metadata-age. An average without a value is
 NaN. The producer counts per batch, request, poll and connection, never per record: record-size-avg is the average of
 the batches' means, and record-size-max does not exist.
+
+A producer with a file has a group more, which Java's has not, producer-file-metrics:
+
+    waiting-records, waiting-bytes      in the file, without an outcome
+    record-drop-rate, -total            records that made room for newer ones (kafkabuf.buffer.full=drop_oldest)
+    send-refuse-rate, -total            calls that found no room in time, or at once (kafkabuf.buffer.full=refuse)
+    recovered-record-total, -byte-total records that the file held when the producer opened it, and their bytes
+    recovered-acknowledged-total        of these: the cluster had them already,
+    recovered-delivered-total           this producer has delivered them,
+    recovered-unproven-total            nobody can know whether the cluster had them: they are delivered or kept,
+    recovered-kept-total                they stay in the file,
+    recovered-failed-total              the cluster has refused them, or the user has purged them,
+    recovered-pending                   they have no outcome yet
+    recovered-uncommitted-total         records of a transaction that was not committed, and dropped
+    recovered-damaged-total             damaged batches that are put aside
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kafkabuf._pool import BufferPool
@@ -36,7 +51,7 @@ Snapshot = dict[str, Values]
 
 
 class Metrics:
-    """The metrics of one producer. Any thread may use it.
+    """The metrics of one producer. Any thread may use it. `file` gives the counts of its file.
 
     It holds no reference to the producer: a reporter that keeps the metrics must not keep the producer open.
     """
@@ -49,12 +64,14 @@ class Metrics:
         stats: ProducerStats,
         client: NetworkClient,
         metadata: Metadata,
+        file: Callable[[], Values] | None = None,
     ) -> None:
         self._clock = clock
         self._pool = pool
         self._stats = stats
         self._client = client
         self._metadata = metadata
+        self._file = file
         self._times: Counter[str] = Counter(dict.fromkeys(TIMED, 0))  # seconds
         self._started = clock.monotonic()
         self._client_id = config.client_id
@@ -88,6 +105,8 @@ class Metrics:
         """The present values as {group: {name: value}}."""
         now = self._clock.monotonic()
         groups = {"producer-metrics": self._of_producer(now)}
+        if self._file is not None:
+            groups["producer-file-metrics"] = self._file() | self._of_full_file(now)
         for topic, stats in self._stats.topics.copy().items():
             groups[f"producer-topic-metrics.{topic}"] = _of_topic(stats, now)
         for node_id, node in self._stats.nodes.copy().items():
@@ -118,6 +137,9 @@ class Metrics:
             "metadata-age": now - max(self._metadata.updated_at, self._started),
             **{f"{name}-time-ns-total": seconds * 1e9 for name, seconds in self._times.copy().items()},
         }
+
+    def _of_full_file(self, now: float) -> Values:
+        return _rate("record-drop", self._stats.dropped, now) | _rate("send-refuse", self._stats.exhausted, now)
 
     def _of_connections(self, now: float) -> Values:
         nodes = list(self._client.requests.nodes.values())

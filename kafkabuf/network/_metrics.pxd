@@ -54,6 +54,7 @@ cdef class ProducerStats:
     cdef readonly Stat record_size                              # a value for each batch: mean bytes of its records
     cdef readonly Stat records                                  # a value for each Produce request: its records
     cdef readonly Stat retries, errors, splits                  # a value for each batch: its records (splits: 1)
+    cdef readonly Stat dropped                                  # records that made room for newer ones
     cdef readonly Stat latency, throttle                        # ms
     cdef readonly Stat requests, responses                      # bytes on the wire, of all APIs
     cdef readonly Stat opened, closed                           # 1 for each connection

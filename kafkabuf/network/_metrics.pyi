@@ -39,6 +39,7 @@ class ProducerStats:
     io_times: Stat
     waits: Stat
     exhausted: Stat
+    dropped: Stat
     topics: dict[str, TopicStats]
     nodes: dict[int, NodeStats]
     def __init__(self, kept: int = 2, window: float = 30.0) -> None: ...

@@ -107,7 +107,7 @@ cdef class ProducerStats:
         self.requests, self.responses = self.new_stat(), self.new_stat()
         self.opened, self.closed = self.new_stat(), self.new_stat()
         self.io_waits, self.io_times = self.new_stat(), self.new_stat()
-        self.waits, self.exhausted = self.new_stat(), self.new_stat()
+        self.waits, self.exhausted, self.dropped = self.new_stat(), self.new_stat(), self.new_stat()
         self.topics = {}
         self.nodes = {}
 

@@ -130,7 +130,6 @@ class Recovery(RecoveryPolicy):
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._logged_failure = ""  # the last error with which all buffered records failed
         self._refusal_told_at = self._drop_told_at = float("-inf")
-        self.dropped = 0  # records
         self.forced = False  # the Sender closes by force: nothing goes again
         self.unseen = Failures()
         accumulator.on_failed = self.count_failed
@@ -168,13 +167,15 @@ class Recovery(RecoveryPolicy):
             if not pool.waiting:
                 break
             if not batch.claimed:
-                dropped += batch.count
-                self._accumulator.give_up(batch.whole or batch, BufferExhaustedError(_DROPPED))
-        self.dropped += dropped
+                failed = self._accumulator.give_up(batch.whole or batch, BufferExhaustedError(_DROPPED))
+                dropped += sum(part.count for part in failed)
         now = self._clock.monotonic()
+        if dropped:
+            self._stats.dropped.add(dropped, now)
         if dropped and now >= self._drop_told_at + TELL_EVERY:
             self._drop_told_at = now
-            log.warning("the buffer is full: %d records were dropped up to now, the oldest first", self.dropped)
+            total = self._stats.dropped.total
+            log.warning("the buffer is full: %d records were dropped up to now, the oldest first", total)
 
     def without_id(self, error: KafkaError) -> None:
         """No broker gives a producer id. With a file the records wait for it: the right may be granted."""

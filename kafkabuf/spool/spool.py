@@ -12,6 +12,7 @@ from kafkabuf.errors import ClosedError, KafkaError
 from kafkabuf.process.producer_log import log_as, producer_log
 from kafkabuf.process.threads import new_thread, sleep
 from kafkabuf.spool.commits import CommitNote, Commits
+from kafkabuf.spool.counts import FileCounts
 from kafkabuf.spool.evidence import Proof, SpooledPartition
 from kafkabuf.spool.file import Layout, SpoolFile
 from kafkabuf.spool.leaders import Leaders
@@ -44,6 +45,7 @@ class Spool:
         self.recovered = Recovered(str(self.file.path))
         self.commits = Commits(CommitNote(self.file.commit), clock)
         self.syncer = Syncer(self.file, config.buffer_sync, clock, self._in_use)
+        self.counts: FileCounts | None = None  # of the opened file
         self._accumulator: RecordAccumulator | None = None
         self._config = config
         self._ssl_context = ssl_context
@@ -59,6 +61,7 @@ class Spool:
         self.recovered = recover(self.file, accumulator)
         self.commits.recover(accumulator)
         self.recovered.commit = self.commits.recovered
+        self.counts = FileCounts(self.recovered, accumulator)
 
     def start(self, soon: Callable[[Callable[[], object]], None]) -> None:
         """Begin to ask the cluster which of the records it has, if there are any. The caller's Sender runs."""
