@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from kafkabuf import aio
 from kafkabuf.aio._futures import AIORecordFuture
@@ -23,6 +23,7 @@ from kafkabuf.compat.aiokafka import settings as theirs
 from kafkabuf.compat.aiokafka._aiokafka import Outcomes
 from kafkabuf.compat.aiokafka.errors import peer_error
 from kafkabuf.compat.aiokafka.records import BatchBuilder, RecordMetadata, Serializer, metadata_of, whole_ms
+from kafkabuf.compat.shared.file import OfTheFile, require_of_the_file
 from kafkabuf.compat.shared.late_names import LateProducer
 from kafkabuf.compat.shared.names import absent, in_whole_ms, with_port
 from kafkabuf.errors import FatalTransactionError, IllegalStateError, KafkaError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import ssl
 
     from kafkabuf.aio._futures import Wait
+    from kafkabuf.spool.recovered import Recovered
 
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata"]
 
@@ -73,7 +75,8 @@ class _Producer(aio.AIOKafkaProducer):
 class AIOKafkaProducer:
     """aiokafka's producer: see its documentation of the arguments.
 
-    `partitioner` None is aiokafka's default, murmur2 of the key. start() raises at once where no broker answers, and
+    `buffer_memory` and the settings of a file, `buffer_path` and the like, are kafkabuf's. `partitioner` None is
+    aiokafka's default, murmur2 of the key. start() raises at once where no broker answers, and
     initialises transactions. Raises ValueError (ConfigError) for arguments that are wrong.
     """
 
@@ -109,7 +112,10 @@ class AIOKafkaProducer:
         sasl_kerberos_service_name: str = "kafka",
         sasl_kerberos_domain_name: str | None = None,
         sasl_oauth_token_provider: Any = None,
+        buffer_memory: int | None = None,
+        **file: Unpack[OfTheFile],
     ) -> None:
+        require_of_the_file(file)
         if security_protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
             known = "`security_protocol` should be SSL or PLAINTEXT, SASL_SSL or SASL_PLAINTEXT"
             raise ValueError(f"{known}; found {security_protocol!r}")
@@ -130,6 +136,8 @@ class AIOKafkaProducer:
             "security_protocol": security_protocol,
             "connections_max_idle_ms": -1 if connections_max_idle_ms is None else connections_max_idle_ms,
             "enable_idempotence": idempotent,
+            "buffer_memory": buffer_memory,
+            **file,
         }
         if not idempotent:
             # aiokafka has one request in flight for a partition, so that no retry changes the order.
@@ -195,6 +203,11 @@ class AIOKafkaProducer:
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
         if self._closed is False:
             _warn(f"Unclosed AIOKafkaProducer {self!r}: await stop()", ResourceWarning, source=self)
+
+    @property
+    def recovered(self) -> Recovered | None:
+        """As kafkabuf.KafkaProducer.recovered: what the file of `buffer_path` held, and what has come of it."""
+        return self._producer.recovered
 
     # ---- records -----------------------------------------------------------------------------------------------------
 

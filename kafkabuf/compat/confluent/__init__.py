@@ -36,6 +36,7 @@ from kafkabuf.transactions.groups import group_of, offsets_of
 
 if TYPE_CHECKING:
     from kafkabuf.compat.confluent._confluent import Source
+    from kafkabuf.spool.recovered import Recovered
 
 log = producer_log("kafkabuf.compat")
 
@@ -222,6 +223,11 @@ class Producer(ProduceCore):
         waiting = len(self._lines)  # first: a record that moves meanwhile is counted twice, and never missed
         queued = sum(batch.count for batch in self._producer.accumulator.incomplete_batches())
         return waiting + queued + self._due()
+
+    @property
+    def recovered(self) -> Recovered | None:
+        """As kafkabuf.KafkaProducer.recovered: what the file of kafkabuf.buffer.path held, and what has come of it."""
+        return self._producer.recovered
 
     def __bool__(self) -> bool:
         return True

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from kafkabuf._partition import KEY_RULES
+from kafkabuf.compat.shared.file import OF_THE_FILE
 from kafkabuf.compat.shared.names import file_text, with_port
 from kafkabuf.config.kinds import INT32_MAX
 from kafkabuf.errors import ConfigError
@@ -52,7 +53,7 @@ _SAME = {name: name.replace(".", "_") for name in _OF_BOTH} | {
     "sasl.oauthbearer.assertion.jwt.template.file": "sasl_oauthbearer_assertion_template_file",
 }
 # kafkabuf's own, which librdkafka has not.
-_OWN = {f"kafkabuf.buffer.{name}": f"buffer_{name}" for name in ("path", "sync", "expire", "full", "unproven")}
+_OWN = {f"kafkabuf.{name.replace('_', '.')}": name for name in OF_THE_FILE}
 # The same for flags, which librdkafka reads from more words than Java does.
 _FLAGS = {
     "enable.idempotence": "enable_idempotence",

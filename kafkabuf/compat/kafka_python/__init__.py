@@ -4,7 +4,7 @@
 
 Where kafka-python is installed, the errors are also those of `kafka.errors`. Three things differ. Records without key
 fill a batch of one partition before they go to the next (KIP-794). `buffer_memory` bounds the memory, as in version 2.
-Settings that name parts of kafka-python itself are refused.
+Settings that name parts of kafka-python itself are refused. Settings of a file (`buffer_path` and the like) are taken.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kafkabuf.compat.kafka_python._kafka_python import FutureRecordMetadata, RecordMetadata, SendCore, TopicPartition
 from kafkabuf.compat.kafka_python.errors import as_peer, from_wait
@@ -27,6 +27,9 @@ from kafkabuf.interceptors import close_all
 from kafkabuf.metadata.metadata import TopicInfo
 from kafkabuf.serialization import serialize_with
 from kafkabuf.shown import also_unfinished
+
+if TYPE_CHECKING:
+    from kafkabuf.spool.recovered import Recovered
 
 __all__ = ["FutureRecordMetadata", "KafkaProducer", "RecordMetadata", "TopicPartition"]
 
@@ -106,6 +109,11 @@ class KafkaProducer(SendCore):
             self._producer.close(timeout)
         if self._preparation is not None:  # else the producer beneath has closed its serializers
             self._preparation.close()
+
+    @property
+    def recovered(self) -> Recovered | None:
+        """As kafkabuf.KafkaProducer.recovered: what the file of `buffer_path` held, and what has come of it."""
+        return self._producer.recovered
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
         """The metrics as {group: {name: value}}, under Java's names; None if `metrics_enabled` is False.

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kafkabuf.compat.shared.file import OF_THE_FILE
 from kafkabuf.compat.shared.names import as_number, file_text, in_whole_ms, with_port
 from kafkabuf.config.kinds import INT32_MAX
 from kafkabuf.errors import ConfigError
@@ -108,9 +109,10 @@ _USUAL_OPTIONS = {(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKE
 def complete(configs: Mapping[str, Any]) -> dict[str, Any]:
     """A complete configuration of kafka-python. Raises ConfigError for names that kafka-python does not have.
 
-    None means the default. `acks` and `api_version` have kafka-python's form.
+    The settings of a file, which are kafkabuf's, are in it if they are given. None means the default. `acks` and
+    `api_version` have kafka-python's form.
     """
-    if unknown := {name: value for name, value in configs.items() if name not in DEFAULTS}:
+    if unknown := configs.keys() - DEFAULTS.keys() - set(OF_THE_FILE):
         names = ", ".join(sorted(unknown))
         raise ConfigError(f"Unrecognized configs: kafka-python's KafkaProducer has no setting {names}")
     config = DEFAULTS | {name: value for name, value in configs.items() if value is not None}
@@ -128,7 +130,7 @@ def settings_of(config: dict[str, Any], configs: Mapping[str, Any]) -> dict[str,
     given = {name for name, value in configs.items() if value is not None}
     _refuse(config, given)
     config = in_whole_ms(config)
-    own = {name: config[name] for name in _SAME}
+    own = {name: config[name] for name in (*_SAME, *OF_THE_FILE) if name in config}
     own["bootstrap_servers"] = with_port(config["bootstrap_servers"])
     own["compression_type"] = config["compression_type"] or "none"
     own["retries"] = INT32_MAX if config["retries"] == math.inf else config["retries"]
