@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from kafkabuf.errors import KafkaError
 from rigs.producer import PRODUCER_ID, SLAB, TOPIC, Rig, assert_whole, only_request
 from tests.batches.split_support import Topic, refuse
 from tests.effort import effort
+from tests.waiting import wait_until
 
 Storm = Callable[[Rig], list[bytes]]
 
@@ -269,3 +271,21 @@ def test_process_that_never_got_a_producer_id_leaves_records_that_nobody_has(pat
     after = Rig(file=killed(rig, path.with_name("left")))
     assert after.recovered is not None
     assert after.recovered.partitions[TOPIC, 0].evidence.idempotent
+
+
+@pytest.mark.parametrize(("expire", "lives"), [("since_send", False), ("since_recovery", True), ("never", True)])
+def test_time_before_the_kill_counts_for_a_record_if_the_user_says_so(path: Path, expire: str, lives: bool) -> None:
+    """The file has the time of day at which the batch was opened. The rig's own clock stands still."""
+    times = {"linger_ms": 0, "request_timeout_ms": 20, "delivery_timeout_ms": 50}
+    settings: dict[str, Any] = {"buffer_path": str(path), "buffer_expire": expire, **times}
+    rig = Rig(file=path, **settings)
+    rig.send(b"late")
+    sent = time.time()
+    left = killed(rig, path.with_name("left"))
+    wait_until(lambda: time.time() > sent + 0.1)
+    after = Rig(file=left, **settings)
+    after.lead(-1)
+    after.turn()
+    assert bool(after.incomplete()) is lives
+    assert after.recovered is not None
+    assert after.recovered.failed.total() == (not lives)
