@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "numbers.md")
 ASSETS = ROOT / "docs" / "assets"
 FEWEST_ROUNDS = 5
-_PLACE = re.compile(r"(<!-- figures (\w+)( table)? -->\n)(.*?)(<!-- /figures -->)", re.DOTALL)
+_PLACE = re.compile(r"(<!-- figures ([\w-]+)( table)? -->\n)(.*?)(<!-- /figures -->)", re.DOTALL)
 
 Run = Mapping[str, Any]
 """The content of a claim's JSON."""

@@ -57,6 +57,20 @@ def test_figures_of_a_claim_that_did_not_run_stay() -> None:
     assert filled(PLACES, {}) == PLACES
 
 
+@pytest.mark.parametrize("name", ["spool", "spool-latency", "spool-outage"])
+def test_page_of_numbers_has_a_table_for_each_claim_of_the_file(name: str) -> None:
+    claim = claims.load(name)
+    figures = {metric.name: 1.0 for metric in claim.metrics}
+    rows = {
+        case.name: {"medians": figures, "ratios": figures, "baseline": case.baseline or claim.baseline, "rounds": [{}]}
+        for case in claim.cases
+    }
+    page = (ROOT / "docs" / "numbers.md").read_text(encoding="utf-8")
+    text = filled(page, {name: {**RUN, "claim": name, claim.unit: claim.amount, "cases": rows}})
+    place = text.partition(f"<!-- figures {name} table -->")[2].partition("<!-- /figures -->")[0]
+    assert [row.split(" | ")[0].strip("|* ") for row in place.splitlines()[3:-2]] == [case.name for case in claim.cases]
+
+
 def test_sentence_of_the_first_screen_needs_five_rounds() -> None:
     few = run(ours=(4e6, 0.1), ours_told=(3e6, 0.2), theirs=(1e6, 2.0), theirs_bare=(2e6, 1.0))
     for case in few["cases"].values():
