@@ -92,9 +92,10 @@ def test_micro_batches_of_a_union_have_one_schema(
     assert sorted(found, key=str) == [{"text": "0-0", "source": "files"}, {"text": "other", "source": None}]
 
 
-def test_json_is_that_of_to_json(spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str) -> None:
+@pytest.mark.parametrize("zone", ["America/New_York", "GMT+8", "PST"])
+def test_json_is_that_of_to_json(spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str, zone: str) -> None:
     session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    session.conf.set("spark.sql.session.timeZone", zone)
     frame = flights(session, 200).selectExpr(
         "*", "id / 7 as ratio", "binary(carrier) as bytes", "array(id, null) as ids", "map('a', id) as by_name",
         "cast(id as decimal(20, 3)) as price", "date_add(date'2024-02-27', int(id)) as day", "at as moment",

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from kafkabuf.formats import Json
+from kafkabuf.formats.json.pattern import zone_of
 from kafkabuf.spark.options.format_options import FormatOptions
 from tests.effort import effort
 
@@ -147,6 +148,22 @@ def test_any_row_with_any_options_becomes_the_text_of_to_json(spark: SparkSessio
     assert parsed is not None
     assert isinstance(parsed.value, Json)
     assert parsed.value.encode(table) == _written(frame, **options)
+
+
+def test_every_zone_of_spark_is_known_with_its_offset(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    # SystemV is the JDK's own; the database of time zones has no such names.
+    known = {str(name) for name in jvm.java.time.ZoneId.getAvailableZoneIds() if not name.startswith("SystemV/")}
+    names = sorted(known | set(jvm.java.time.ZoneId.SHORT_IDS) | {"+8", "-8:30", "UTC+01:00", "GMT+8", "+083015"})
+    moments = [dt.datetime(2015, month, 15, tzinfo=dt.UTC) for month in (1, 7)]
+    rows = [(name, int(moment.timestamp())) for name in names for moment in moments]
+    frame = spark.createDataFrame(pa.table(dict(zip(("name", "at"), zip(*rows, strict=True), strict=True))))
+    local = F.from_utc_timestamp(F.timestamp_seconds("at"), F.col("name"))
+    theirs = [row.offset for row in frame.select((F.unix_seconds(local) - F.col("at")).alias("offset")).collect()]
+    zones = [zone_of(name, spark=True) for name in names]
+    ours = [z if isinstance(z, dt.timedelta) else moment.astimezone(z).utcoffset() for z in zones for moment in moments]
+    assert [int(offset.total_seconds()) for offset in ours if offset is not None] == theirs
 
 
 def test_number_of_any_bits_reads_as_sparks(spark: SparkSession) -> None:

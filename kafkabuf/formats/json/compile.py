@@ -200,7 +200,7 @@ class _Compiler:
             return None
         zone = self._choices.zone if self._spark else kind.format[4:]
         try:
-            json_pattern.zone_of(zone)
+            json_pattern.zone_of(zone, spark=self._spark)
         except ConfigError as error:
             raise SerializationError(f"column '{kind.name}' has the type {type_name(kind)}: {error}") from None
         return zone

@@ -73,8 +73,9 @@ class Json(Format):
                 it is for instants alone, as in Spark.
             timestamp_ntz_format: the same for timestamps without time zone; X is for optional parts alone.
             date_format: the same for dates, with the letters y, M and d.
-            time_zone: Spark's session time zone, such as "Europe/Berlin" or "+02:00"; None: UTC. Only in Spark's
-                dialect: orjson writes a timestamp in the zone of its column.
+            time_zone: Spark's session time zone, in any form that Spark takes, such as "Europe/Berlin", "+02:00",
+                "GMT+8" or "PST"; None: UTC. Only in Spark's dialect: orjson writes a timestamp in the zone of its
+                column.
             schema: a JSON Schema as text or dict, for a Schema Registry.
 
         Raises:
@@ -97,7 +98,7 @@ class Json(Format):
         if time_zone is not None:
             if dialect != "spark":
                 raise ConfigError("time_zone is for dialect='spark': the dialect of orjson writes a column's own zone")
-            zone_of(time_zone)
+            zone_of(time_zone, spark=True)
         put = functools.partial(object.__setattr__, self)
         put("dialect", dialect)
         put("prefix", checked_prefix(prefix))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -131,28 +132,73 @@ _FIRST_YEAR, _LAST_YEAR = 1800, 2500
 _WEEK = 7 * 86_400
 
 
-def zone_of(name: str) -> tzinfo | timedelta:
-    """A time zone by its name, or a fixed offset such as +05:30. Raises ConfigError for an unknown name."""
-    if name in {"UTC", "Z", "GMT", "Etc/UTC"}:
+# What Java's ZoneId.of() takes, such as GMT+08:30 and +083015, and what Spark adds: +8:30 and +8:5.
+_OFFSET = re.compile(
+    r"(?:UTC|GMT|UT)?([+-])(?:(\d\d?)(?::(\d\d?))?|(\d\d?):(\d\d):(\d\d)|(\d\d)(\d\d)(\d\d)?)", re.ASCII
+)
+_LARGEST_OFFSET = timedelta(hours=18)
+# Java's ZoneId.SHORT_IDS, which Spark takes. Some of them have another meaning in zoneinfo.
+_SPARKS_NAMES = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "EST": "-05:00",
+    "HST": "-10:00",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "MST": "-07:00",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+}
+
+
+def zone_of(name: str, *, spark: bool) -> tzinfo | timedelta:
+    """A time zone by its name, or a fixed offset such as +05:30. Raises ConfigError for an unknown name.
+
+    `spark`: names of three letters are Java's.
+    """
+    name = _SPARKS_NAMES.get(name, name) if spark else name
+    if name in {"UTC", "Z", "GMT", "UT", "Etc/UTC"}:
         return timedelta(0)
-    if name[:1] in {"+", "-"}:
-        hours, _, minutes = name[1:].partition(":")
-        if len(hours) == 2 and hours.isdigit() and (not minutes or (len(minutes) == 2 and minutes.isdigit())):
-            offset = timedelta(hours=int(hours), minutes=int(minutes or 0))
-            if offset <= timedelta(hours=18) and int(minutes or 0) < 60:
-                return -offset if name[0] == "-" else offset
+    if match := _OFFSET.fullmatch(name):
+        sign, *numbers = (group for group in match.groups() if group is not None)
+        hours, minutes, seconds = (*map(int, numbers), 0, 0)[:3]
+        offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        if offset <= _LARGEST_OFFSET and minutes < 60 and seconds < 60:
+            return -offset if sign == "-" else offset
     else:
         try:
             return ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             pass
-    raise ConfigError(f"there is no time zone {name!r}: give a name such as Europe/Berlin, or an offset such as +05:30")
+    raise ConfigError(
+        f"there is no time zone {name!r}: give a name such as Europe/Berlin, or an offset such as +05:30. Python needs "
+        "the package tzdata where the system has no time zones"
+    )
 
 
 @functools.lru_cache(16)
-def zone_table(name: str) -> tuple[tuple[int, int], ...]:
+def zone_table(name: str, *, spark: bool) -> tuple[tuple[int, int], ...]:
     """The seconds since 1970 at which the zone's offset changes, and the offset in seconds from then on."""
-    zone = zone_of(name)
+    zone = zone_of(name, spark=spark)
     if isinstance(zone, timedelta):
         return ((-(2**62), int(zone.total_seconds())),)
     at, end = (int((datetime(year, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds()) for year in (_FIRST_YEAR, _LAST_YEAR))
@@ -183,7 +229,7 @@ def _offset(zone: tzinfo, second: int) -> int:
 def encoded(ops: Sequence[Op], zone: str | None, *, spark: bool) -> bytes:
     """The pattern's table for the writer; without a zone, there is no offset."""
     code = b"".join(_encoded_op(letter, argument, spark=spark) for letter, argument in _joined(ops))
-    table = zone_table(zone) if zone is not None else ()
+    table = zone_table(zone, spark=spark) if zone is not None else ()
     numbers = [len(table), *(number for pair in table for number in pair), len(code)]
     return struct.pack(f"={len(numbers)}q", *numbers) + code
 

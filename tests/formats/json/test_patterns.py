@@ -132,8 +132,44 @@ def test_offset_changes_at_its_second() -> None:
     assert [text[-7:-1] for text in texts(column)] == ["+01:00", "+02:00", "+02:00", "+01:00"]
 
 
+# Each form that Spark takes, and the offset in its to_json.
+SPARKS_FORMS = {
+    "Z": "Z", "GMT": "Z", "UT": "Z", "GMT0": "Z", "-00:00": "Z", "+8": "+08:00", "-8": "-08:00", "+18": "+18:00",
+    "+8:30": "+08:30", "+8:5": "+08:05", "+12:5": "+12:05", "+0830": "+08:30", "+083015": "+08:30:15",
+    "+8:30:15": "+08:30:15", "GMT+8": "+08:00", "GMT+08:30:15": "+08:30:15", "GMT+0800": "+08:00",
+    "UTC+01:00": "+01:00", "UT+1:30": "+01:30", "UTC+8:0": "+08:00", "Etc/GMT+8": "-08:00", "PST": "-07:00",
+    "CST": "-05:00", "EST": "-05:00", "HST": "-10:00", "MST": "-07:00", "IST": "+05:30", "BST": "+06:00",
+    "EST5EDT": "-04:00", "CET": "+02:00", "PRC": "+08:00",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", SPARKS_FORMS)
+def test_zone_has_any_form_that_spark_takes(zone: str) -> None:
+    column = pa.array([1_593_561_600], pa.timestamp("s", "UTC"))  # a July
+    (text,) = texts(column, Json(dialect="spark", time_zone=zone))
+    assert text[len('"2020-07-01T00:00:00.000') : -1] == SPARKS_FORMS[zone]
+
+
+def test_names_of_three_letters_are_javas_in_sparks_dialect_alone() -> None:
+    assert texts(pa.array([0], pa.timestamp("s", "EST"))) == ['"1969-12-31T19:00:00-05:00"']
+    with pytest.raises(SerializationError, match="no time zone 'PST'"):
+        texts(pa.array([0], pa.timestamp("s", "PST")))
+
+
 def test_unknown_zone_is_refused() -> None:
-    for zone in ("Europe/Nowhere", "+25:00", "+1", "+05:99", "../etc/passwd", ""):
+    for zone in (
+        "Europe/Nowhere",
+        "+25:00",
+        "+18:01",
+        "+05:99",
+        "+080",
+        "+08:5:3",
+        "+",
+        "gmt+8",
+        "utc",
+        "../etc/passwd",
+        "",
+    ):
         with pytest.raises(ConfigError, match="there is no time zone"):
             Json(dialect="spark", time_zone=zone)
     with pytest.raises(SerializationError, match=r"column 'c' has the type .* no time zone 'Nowhere'"):
