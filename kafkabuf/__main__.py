@@ -16,7 +16,11 @@ def main() -> None:
     except Exception as error:
         # Imported here, as Ctrl-C may come in each import.
         from kafkabuf.errors import MissingExtraError
+        from kafkabuf.extras import install
 
+        # The output for programs needs no rich, so that a command imports it where it prints a table.
+        if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == "rich":
+            sys.exit(f"the command kafkabuf needs the package rich: {install('cli')}")
         if not isinstance(error, MissingExtraError):
             raise
         sys.exit(str(error))

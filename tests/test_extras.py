@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -59,16 +60,26 @@ def test_only_numpy_and_cramjam_are_base_dependencies() -> None:
     ],
 )
 def test_optional_part_names_its_extra(extra: str, statement: str) -> None:
-    for package in PACKAGES[extra]:
+    for package in PACKAGES[extra] - {"rich"}:  # which the commands import where they print tables
         done = run_without({package}, statement)
         assert done.stderr.splitlines()[-1].startswith("kafkabuf.errors.MissingExtraError: ")
         assert done.stderr.rstrip().endswith(f'needs the package {package}: pip install "kafkabuf[{extra}]"')
 
 
-def test_command_without_click_prints_one_line() -> None:
-    done = run_without({"click"}, "from kafkabuf.__main__ import main\nmain()")
-    assert done.stderr == 'the command kafkabuf needs the package click: pip install "kafkabuf[cli]"\n'
+@pytest.mark.parametrize(("package", "arguments"), [("click", []), ("rich", ["--help"]), ("rich", ["config"])])
+def test_command_without_its_packages_prints_one_line(package: str, arguments: list[str]) -> None:
+    done = run_without({package}, f"sys.argv[1:] = {arguments}\nfrom kafkabuf.__main__ import main\nmain()")
+    assert done.stderr == f'the command kafkabuf needs the package {package}: pip install "kafkabuf[cli]"\n'
     assert done.returncode == 1
+
+
+def test_status_of_spark_for_programs_needs_no_rich() -> None:
+    with EmbeddedCluster(brokers=1) as cluster:
+        arguments = ["spark", "status", "--bootstrap-servers", cluster.bootstrap_servers]
+        code = f"sys.argv[1:] = {arguments} + sys.argv[1:]\nfrom kafkabuf.__main__ import main\nmain()"
+        done, tables = run_without({"rich"}, code, "--json"), run_without({"rich"}, code)
+    assert (json.loads(done.stdout)["sinks"], done.returncode) == ([], 0)
+    assert tables.stderr == 'the command kafkabuf needs the package rich: pip install "kafkabuf[cli]"\n'
 
 
 @pytest.mark.parametrize("arguments", [["broker"], ["consume", "t", "-b", "localhost:1"]])

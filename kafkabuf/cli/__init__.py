@@ -8,7 +8,6 @@ from kafkabuf.extras import needs
 
 with needs("cli", "the command kafkabuf"):
     import click
-    import rich  # noqa: F401  # the subcommands need it
 
     from kafkabuf.cli.output import SafeOutputGroup
 

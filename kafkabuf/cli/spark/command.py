@@ -52,9 +52,8 @@ def status(
     kafkabuf spark status orders --bootstrap-servers broker:9093 --config client.properties
     kafkabuf spark status --topic payments --json --bootstrap-servers broker:9092 | jq .held_back
     """
-    from kafkabuf.cli.output import console
     from kafkabuf.cli.spark.sinks import read_status
-    from kafkabuf.cli.spark.tables import printable, show
+    from kafkabuf.cli.spark.texts import printable
 
     with _admin(bootstrap_servers, config_file, properties) as admin:
         sink_status = read_status(admin, sink_id, topics)
@@ -64,8 +63,12 @@ def status(
             raise _unknown_sink(admin, sink_id)
     if as_json:
         click.echo(json.dumps(asdict(sink_status), indent=2))
-    else:
-        show(sink_status, console())
+        return
+    # Imported late: the output for programs needs no rich.
+    from kafkabuf.cli.output import console
+    from kafkabuf.cli.spark.tables import show
+
+    show(sink_status, console())
 
 
 @spark.command()
@@ -93,7 +96,7 @@ def abort(
     """
     from kafkabuf.cli.spark.abort import end
     from kafkabuf.cli.spark.sinks import open_transactions
-    from kafkabuf.cli.spark.tables import printable
+    from kafkabuf.cli.spark.texts import printable
 
     with _admin(bootstrap_servers, config_file, properties) as admin:
         opened, errors = open_transactions(admin, sink_id)
@@ -150,7 +153,7 @@ def forget(
     """
     from kafkabuf.cli.spark.sinks import check_groups, groups_of
     from kafkabuf.cli.spark.state import SinkName
-    from kafkabuf.cli.spark.tables import printable
+    from kafkabuf.cli.spark.texts import printable
 
     if partition is not None and write_id is not None:
         raise click.UsageError("--partition is for streams, and --write-id for df.write: give one of the two")
@@ -237,7 +240,7 @@ def _unknown_sink(admin: TransactionAdmin, sink_id: str) -> click.ClickException
 
 
 def _described(each: OpenTransaction) -> str:
-    from kafkabuf.cli.spark.tables import printable, when
+    from kafkabuf.cli.spark.texts import printable, when
 
     return (
         f"{printable(str(each.transactional_id))}: {each.state} since {when(each.started_ms)}, producer "

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 
 from rich.console import Console
 from rich.table import Table
 
 from kafkabuf.cli.spark.state import HeldBack, Marker, OpenTransaction, Partition, Sink, Status
-from kafkabuf.cli.units import span
-from kafkabuf.process import _time
+from kafkabuf.cli.spark.texts import UNKNOWN, printable, when
 
-_UNKNOWN = "?"
 _NAMED = 4  # partitions that a cell names
 
 
@@ -121,13 +118,13 @@ def _held_back(held_back: list[HeldBack]) -> Table:
             table.add_row(*place, *_cells(each))
             place = ("", "", "")
         if not held.transactions:
-            table.add_row(*place, *[_UNKNOWN] * 5)
+            table.add_row(*place, *[UNKNOWN] * 5)
     return table
 
 
 def _cells(each: OpenTransaction) -> Iterator[str]:
     yield printable(each.transactional_id) if each.transactional_id else "no name known"
-    yield each.state or _UNKNOWN
+    yield each.state or UNKNOWN
     yield when(each.started_ms, "\n")
     yield "is being ended" if each.is_ending else when(each.ends_ms, "\n")
     yield f"{each.producer_id}, epoch {each.producer_epoch}"
@@ -146,18 +143,4 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _text(value: int | None) -> str:
-    return _UNKNOWN if value is None else f"{value}"
-
-
-def printable(text: str) -> str:
-    """The text without control characters: they stand as escapes, so that a name cannot steer the terminal."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-
-
-def when(time_ms: int | None, between: str = " ") -> str:
-    """The local time, and how far away it is."""
-    if time_ms is None:
-        return _UNKNOWN
-    seconds = (_time.time_ms() - time_ms) / 1000
-    distance = f"{span(seconds)} ago" if seconds >= 0 else f"in {span(-seconds)}"
-    return f"{datetime.fromtimestamp(time_ms / 1000):%Y-%m-%d %H:%M:%S}{between}({distance})"
+    return UNKNOWN if value is None else f"{value}"
