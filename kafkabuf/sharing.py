@@ -54,6 +54,11 @@ def assign(producer: KafkaProducer, transactional_id: str) -> None:
     producer._sender.core.transactional_id = transactional_id.encode()
 
 
+def refresh(producer: KafkaProducer) -> None:
+    """Let `producer` ask for the metadata of its topics again, and wait for them up to max.block.ms."""
+    producer._metadata.await_update(producer.config.max_block_ms / 1000)
+
+
 # ---- one transaction of several producers ----------------------------------------------------------------------------
 
 

@@ -214,6 +214,15 @@ class Admin:
                 raise self._metadata.missing(topic, self._timeout)
             self._pump(deadline)
 
+    def refresh(self) -> None:
+        """Ask for the metadata of the known topics again."""
+        deadline, known = self._clock.monotonic() + self._timeout, self._metadata.snapshot.version
+        self._metadata.request_update()
+        while self._metadata.snapshot.version == known:
+            if self._clock.monotonic() >= deadline:
+                raise self._timed_out("any broker")
+            self._pump(deadline)
+
     def topic_configs(self, topic: str, names: Sequence[str]) -> dict[str, str]:
         """Admin.describeConfigs: these configs of a topic, or their defaults, as far as the broker knows them.
 

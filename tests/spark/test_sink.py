@@ -20,6 +20,7 @@ import kafka
 import numpy as np
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
 from kafka.partitioner import murmur2
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -533,6 +534,19 @@ def test_each_thread_of_a_pool_writes_once_it_has_activated_the_session(
     assert sorted(record.value for record in read(spark_cluster, topic)) == [b"a", b"b", b"c", b"d"]
     with ThreadPoolExecutor(1) as pool, pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
         pool.submit(write_value, "e").result()
+
+
+def test_topic_made_again_with_fewer_partitions_gets_the_rows_of_the_next_write(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str
+) -> None:
+    frame = spark.range(0, 400, 1, 4).selectExpr("string(id) as key", "string(id) as value")
+    for partitions in (30, 2):
+        if partitions == 2:
+            admin = AdminClient({"bootstrap.servers": spark_cluster.bootstrap_servers})
+            admin.delete_topics([topic])[topic].result(60)
+        spark_cluster.create_topic(topic, partitions=partitions)
+        write(frame, spark_cluster, topic)
+    assert len(read(spark_cluster, topic)) == 400
 
 
 class Operator:

@@ -31,14 +31,15 @@ class TaskAttempt:
 
     Outside of a task `partition` and `attempt` are -1. Outside of a stream `micro_batch` is None.
 
-    `attempt` counts the attempts of a task. It starts from 0 again where Spark runs the stage again. `attempt_id` is
-    unique in the Spark application.
+    `attempt` counts the attempts of a task. It starts from 0 again where Spark runs the stage again. `attempt_id` and
+    `stage` are unique in the Spark application.
     """
 
     partition: int
     attempt: int
     micro_batch: MicroBatch | None
     attempt_id: int = -1
+    stage: int = -1
 
     @classmethod
     def current(cls) -> Self:
@@ -51,7 +52,14 @@ class TaskAttempt:
         micro_batch = None
         if number is not None and query_id is not None:
             micro_batch = MicroBatch(int(number), query_id, context.getLocalProperty(_RUN_ID) or "")
-        return cls(context.partitionId(), context.attemptNumber(), micro_batch, context.taskAttemptId())
+        return cls(
+            context.partitionId(), context.attemptNumber(), micro_batch, context.taskAttemptId(), context.stageId()
+        )
+
+    @property
+    def write(self) -> str:
+        """The `df.write`, or the run of a query, that this task is part of."""
+        return f"stage {self.stage}" if self.micro_batch is None else self.micro_batch.run_id
 
     def require_micro_batch(self) -> MicroBatch:
         """The micro-batch. Raises IllegalStateError where Spark has not told it."""

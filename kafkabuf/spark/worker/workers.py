@@ -8,6 +8,9 @@ sent.
 A task has a producer for itself: `lent` takes it out of the store, and puts it back if the task succeeded. A producer
 that no task has used for a minute is closed.
 
+What a kept client knows of topics may be wrong: a topic may have been deleted and made again, with fewer partitions. So
+it asks for metadata before the first row of a write that it has not served yet.
+
 Only tasks and the transactional guarantees import this module: it loads the extensions.
 """
 
@@ -23,10 +26,12 @@ from kafkabuf.admin.transactions import TransactionAdmin
 from kafkabuf.config.model import ProducerConfig
 from kafkabuf.process._time import monotonic
 from kafkabuf.producer import KafkaProducer
+from kafkabuf.sharing import refresh
 from kafkabuf.spark.options.option_names import Settings
 from kafkabuf.spark.options.options import SinkOptions
 from kafkabuf.spark.worker import heap
 from kafkabuf.spark.worker.limits import TopicLimits
+from kafkabuf.spark.worker.place import TaskAttempt
 
 Kept = TypeVar("Kept", KafkaProducer, TransactionAdmin)
 
@@ -47,6 +52,8 @@ ABORT_SECONDS = 5.0
 class _Idle(NamedTuple):
     client: KafkaProducer | TransactionAdmin
     since: float
+    write: str
+    """The write that it has served last."""
 
 
 # The key has the process id: a forked child must not use the sockets and threads of its parent.
@@ -112,7 +119,7 @@ def lent_transactional(settings: Settings, *, close_seconds: float = ABORT_SECON
 
 @contextmanager
 def lent_admin(settings: Settings) -> Iterator[TransactionAdmin]:
-    """An admin. It may know topics and leaders of some minutes ago."""
+    """An admin. On the driver it may know topics and leaders of some minutes ago."""
 
     def make() -> TransactionAdmin:
         return TransactionAdmin(_config(settings))
@@ -124,15 +131,26 @@ def lent_admin(settings: Settings) -> Iterator[TransactionAdmin]:
 @contextmanager
 def _lent(kind: str, settings: Settings, make: Callable[[], Kept], close_seconds: float) -> Iterator[Kept]:
     key = (os.getpid(), kind, settings)
+    write = TaskAttempt.current().write
     _close_idle()
     kept = _idle.get(key)
-    client = cast(Kept, kept.pop().client) if kept else make()
+    idle = kept.pop() if kept else None
+    client = make() if idle is None else cast(Kept, idle.client)
     try:
+        if idle is not None and idle.write != write:
+            _refresh(client)
         yield client
     except BaseException:
         close_after_failure(client, close_seconds)
         raise
-    _idle.setdefault(key, []).append(_Idle(client, monotonic()))
+    _idle.setdefault(key, []).append(_Idle(client, monotonic(), write))
+
+
+def _refresh(client: KafkaProducer | TransactionAdmin) -> None:
+    if isinstance(client, TransactionAdmin):
+        client.refresh()
+    else:
+        refresh(client)
 
 
 def close_after_failure(client: KafkaProducer | TransactionAdmin, seconds: float) -> None:
