@@ -3,13 +3,19 @@
 Python workers on the driver's host make a writer and ask it to commit. `write` runs in the Python workers of the
 executors, once for each task attempt. Spark makes the writer of a stream for each micro-batch, pickles it to the tasks,
 and makes it again to commit. So the reports of the tasks carry what the driver must know to commit.
+
+A task that has named a row at fault (`onRowError` `fail`) would name it in each attempt, behind the rows that it sends
+again. So it does not fail: it reports the row (RefusedRow), and the driver fails the write in place of the commit. The
+other tasks under the same JVM find a note of it, and end at their next rows.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
@@ -18,8 +24,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from kafkabuf.errors import KafkaError
 from kafkabuf.spark.options.options import LogReport
 from kafkabuf.spark.reports import kept_report
-from kafkabuf.spark.reports.report import TaskReport, WriteReport, task_reports
+from kafkabuf.spark.reports.report import RefusedRow, TaskReport, WriteReport, task_reports
 from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.worker import notes
+from kafkabuf.spark.worker.place import TaskAttempt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,11 +60,14 @@ class _Writer:
         self.has_begun = False
         self.begun: Any = None
         """The result of `Delivery.begin`."""
+        self.refusal = ""
+        """The name of the note that a task has named a row at fault; no other write has this name."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Begin the write: Spark pickles the writer just before it makes the tasks. It may pickle more than once."""
         if not self.has_begun:
             self.begun = self._begin()
+            self.refusal = f"refused-{os.urandom(16).hex()}"
             self.has_begun = True
         return self.__dict__
 
@@ -67,8 +78,25 @@ class _Writer:
         except KafkaError as error:
             raise NotBegunError(str(error)) from None
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        return self.sink.send(iterator, self.begun)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport | RefusedRow:
+        # Imported late: it loads an extension.
+        from kafkabuf.spark.rows.rows import REPEATING_ERRORS
+
+        try:
+            return self.sink.send(self._until_refused(iterator), self.begun)
+        except _RowRefusedError as error:
+            return error.row
+        except REPEATING_ERRORS as error:
+            row = RefusedRow(TaskAttempt.current().partition, type(error).__name__, str(error))
+            notes.put(self.refusal, asdict(row))
+            return row
+
+    def _until_refused(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches, until another task under this JVM has named a row at fault. Then it raises _RowRefusedError."""
+        for batch in batches:
+            if (note := notes.find(self.refusal)) is not None:
+                raise _RowRefusedError(RefusedRow(**note))
+            yield batch
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
         reports = task_reports(messages)
@@ -115,6 +143,14 @@ class StreamWriter(_Writer, StreamArrowWriter):
         self._abort(messages)
 
 
+class _RowRefusedError(Exception):
+    """Another task of this write has named a row at fault."""
+
+    def __init__(self, row: RefusedRow) -> None:
+        super().__init__(row.text)
+        self.row = row
+
+
 class NotBegunError(KafkaError, pickle.PicklingError):
     """The driver could not begin the write, and Spark made no task.
 
@@ -134,7 +170,7 @@ def _log_write(report: WriteReport, tasks: Sequence[TaskReport], wanted: LogRepo
 
 def _log_failure(messages: Sequence[WriterCommitMessage | None], after_abort: str) -> None:
     _set_up_logging(LogReport.BATCH)
-    done = sum(message is not None for message in messages)
+    done = sum(isinstance(message, TaskReport) for message in messages)
     logger.warning("the write failed: %d of %d tasks had sent all their rows, %s", done, len(messages), after_abort)
 
 

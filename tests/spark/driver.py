@@ -118,11 +118,17 @@ def row_too_large(context: StepContext) -> None:
     context.write(context.rows(), **{"kafka.max.request.size": "70"})
 
 
+def row_at_fault(context: StepContext) -> None:
+    """The last of 40 rows of one task is larger than a request may be."""
+    rows = context.spark.range(0, 40, 1, 1).selectExpr("if(id = 39, repeat('x', 2000000), string(id)) as value")
+    context.write(rows)
+
+
 STEPS: dict[str, Callable[[StepContext], Any]] = {
     step.__name__: step
     for step in (
         *(at_least_once, registered, from_a_thread, atomic, exactly_once_stream, atomic_stream, at_least_once_stream),
-        *(update_mode, partitions, report, origin, row_too_large),
+        *(update_mode, partitions, report, origin, row_too_large, row_at_fault),
     )
 }
 

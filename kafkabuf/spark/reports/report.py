@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from kafkabuf import errors
 from kafkabuf.append.offset_range import OffsetRange, merge_ranges
 from kafkabuf.errors import KafkaError
 
@@ -61,6 +62,25 @@ class TaskReport(WriterCommitMessage):
             f"skipped, {self.dead_lettered} dead letters, {self.retries} sent again, {self.wait_seconds:.1f} s waited "
             f"for memory; offsets: {places or 'none'}"
         )
+
+
+@dataclass(frozen=True)
+class RefusedRow(WriterCommitMessage):
+    """What a task sends in place of its report where it has named a row that each further attempt would refuse.
+
+    `kind` is the class of the error.
+    """
+
+    partition: int
+    kind: str
+    text: str
+
+    def error(self) -> KafkaError:
+        """The error that fails the write."""
+        kind: type[KafkaError] = getattr(errors, self.kind)
+        error = kind(self.text)
+        error.add_note(f"Task {self.partition} says so. Spark did not run it again, because each attempt would end so.")
+        return error
 
 
 @dataclass(frozen=True)
@@ -155,7 +175,11 @@ class WriteReport:
 
 
 def task_reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport]:
-    """The messages with their type. Raises KafkaError if a task sent no message: the state of its rows is unknown."""
+    """The messages with their type. Raises the error of a row that a task has refused, and KafkaError if a task sent no
+    message: the state of its rows is unknown."""
+    for message in messages:
+        if isinstance(message, RefusedRow):
+            raise message.error()
     reports = [message for message in messages if isinstance(message, TaskReport)]
     if len(reports) < len(messages):
         raise KafkaError(

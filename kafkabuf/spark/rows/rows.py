@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.errors import (
+    ConfigError,
     InvalidPartitionsError,
     InvalidTimestampError,
     InvalidTopicError,
@@ -15,6 +16,7 @@ from kafkabuf.errors import (
     NullHeaderKeyError,
     RecordListTooLargeError,
     RecordTooLargeError,
+    SerializationError,
 )
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.sending.recovery import ERRORS_OF_RECORDS
@@ -23,6 +25,8 @@ from kafkabuf.spark.rows.numbered import NumberedRows
 
 # Errors of one row: they say nothing about the other rows. The first are the producer's, the rest are the brokers'.
 ROW_ERRORS = (InvalidPartitionsError, InvalidTopicError, NullHeaderKeyError, *ERRORS_OF_RECORDS)
+# Errors that each further attempt of a task would end with. The last two are about columns, schemas and time zones.
+REPEATING_ERRORS = (*ROW_ERRORS, SerializationError, ConfigError)
 _KEY_BYTES_SHOWN = 40
 # A topic has at most 249 letters, and a column of topics texts of any length.
 _TOPIC_BYTES_KEPT = 300

@@ -51,6 +51,16 @@ def take(name: str) -> dict[str, Any] | None:
     return note if isinstance(note, dict) else None
 
 
+def find(name: str) -> dict[str, Any] | None:
+    """The note under a name, which stays there."""
+    folder = folder_of(os.getpid())
+    try:
+        note = None if folder is None else json.loads((folder / name).read_text())
+    except (OSError, ValueError):
+        return None
+    return note if isinstance(note, dict) else None
+
+
 @cache
 def folder_of(pid: int) -> Path | None:
     """The folder of the JVM that a process is, or lies under; of the process itself where there is no JVM.

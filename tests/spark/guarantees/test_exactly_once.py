@@ -247,9 +247,10 @@ def test_failed_task_does_not_block_readers(exactly_once_query: Query, cluster: 
         *batch_of(0, 0),
         pa.record_batch({"key": [b""], "value": [b"x" * 2**21], "partition": pa.array([0], pa.int32())}),
     ]
-    with pytest.raises(RecordTooLargeError, match=r"row 50 of this task \(key b'', 2097152 bytes\)"):
-        exactly_once_query.task(exactly_once_query.begun(), 0, 0, rows=rows)
+    refused = exactly_once_query.task(exactly_once_query.begun(), 0, 0, rows=rows)
     assert committed_values(cluster, topic) == Counter()  # the reader reaches the end of each partition
+    with pytest.raises(RecordTooLargeError, match=r"row 50 of this task \(key b'', 2097152 bytes\)"):
+        exactly_once_query.writer().commit([refused], 0)
 
 
 # ---- atomic ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkabuf.spark import KafkabufDataSource
-from kafkabuf.spark.reports.report import TaskReport
+from kafkabuf.spark.reports.report import RefusedRow, TaskReport
 from kafkabuf.spark.writer import StreamWriter
 
 
@@ -22,7 +22,7 @@ class MortalWriter(StreamWriter):
         faults.install()
         return super().__getstate__()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport | RefusedRow:
         from tests.spark.kills import faults
 
         faults.install()

@@ -100,6 +100,7 @@ class Write:
         report = writer.write(iter(batches))
         committing = self.source().streamWriter(self.schema, False)
         committing.commit([report], number)
+        assert isinstance(report, TaskReport)
         return report
 
 
