@@ -90,6 +90,7 @@ test-whole: fetch  ## Run the slow tests too, and all seeds and examples of the 
 
 fetch: java build
 	@$(BIN)/python -m rigs.real_kafka --fetch
+	@$(BIN)/python -m tests.spark.versions --fetch 3.5
 
 slowest: build  ## Print the slowest 20 tests of the last `make test` or `make test-whole`
 	@$(BIN)/python -m tools.slowest build/tests/*.xml

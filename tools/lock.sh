@@ -32,6 +32,7 @@ REQUIREMENTS
 # release of PySpark.
 echo 'pyspark==4.2.0' >"$tools/held-back.in"
 # Further versions of PySpark with which the Spark sink is tested.
+echo 'pyspark==3.5.9' >"$tools/spark-3.5.in" # without Python data sources
 echo 'pyspark==4.0.0' >"$tools/spark-oldest.in"
 echo 'pyspark' >"$tools/spark-newest.in"
 # What other clients' own tests need (tools/peers.py).
@@ -47,6 +48,7 @@ beside="--constraint requirements/test.lock --constraint requirements/build.lock
 compile bench $beside --extra bench "$tools/pyproject.toml"
 compile docs $beside --extra docs "$tools/pyproject.toml"
 compile peers $beside "$tools/peers.in"
+compile spark-3.5 "$tools/spark-3.5.in"
 compile spark-oldest "$tools/spark-oldest.in"
 compile spark-newest "$tools/spark-newest.in"
 compile tools "$tools/tools.in"

@@ -1,9 +1,10 @@
-"""Two other versions of PySpark than the environment's: the oldest that the sink supports, and the newest.
+"""Other versions of PySpark than the environment's: the oldest and the newest with Python data sources, and 3.5.
 
 Each version is installed once, from its lock file, into the cache of the tests (rigs/jars.py). On the import path it
 stands before the environment's PySpark. All other packages are those of the environment.
-`python -m tests.spark.versions --fetch` fills the cache. `python -m tests.spark.versions ARGS` runs pytest with ARGS
-under each version.
+`python -m tests.spark.versions --fetch` fills the cache, with `3.5` behind it for that version alone.
+`python -m tests.spark.versions ARGS` runs pytest with ARGS under the oldest and the newest. 3.5 has no data sources, so
+it has tests of its own (test_map_in_arrow.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rigs.jars import cached, progress
 
 ROOT = Path(__file__).parents[2]
 OLDEST, NEWEST = ROOT / "requirements/spark-oldest.lock", ROOT / "requirements/spark-newest.lock"
+WITHOUT_DATA_SOURCES = ROOT / "requirements/spark-3.5.lock"
 
 
 def version(lock: Path) -> str:
@@ -50,9 +52,11 @@ def import_path(folder: Path | None) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    folders = [packages(lock) for lock in (OLDEST, NEWEST)]
-    if arguments == ["--fetch"]:
+    if arguments[:1] == ["--fetch"]:
+        for lock in (WITHOUT_DATA_SOURCES,) if arguments[1:] == ["3.5"] else (WITHOUT_DATA_SOURCES, OLDEST, NEWEST):
+            packages(lock)
         return 0
+    folders = [packages(lock) for lock in (OLDEST, NEWEST)]
     status = 0
     for folder in folders:
         print(f"==== {folder.name}", flush=True)
