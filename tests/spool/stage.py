@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 
 THERE, ABSENT, FORGOTTEN, UNPROVEN = Outcome.THERE, Outcome.ABSENT, Outcome.FORGOTTEN, Outcome.UNPROVEN
 GZIP = 1
+OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH = 45, 47
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,19 @@ class DeadProcess:
 
     def append(self, spooled: SpooledBatch, attributes: int = 0, acks: int = -1, size: int = 1) -> int:
         """The offset at which the leader has the batch."""
+        answer = self.offer(spooled, attributes, acks, size)
+        assert answer.error_code == 0, answer
+        return int(answer.base_offset)
+
+    def offer(self, spooled: SpooledBatch, attributes: int = 0, acks: int = -1, size: int = 1) -> Any:
+        """What the leader says of the batch."""
         values, keys = [b"%d" % spooled.number * size] * spooled.count, [self.key] * spooled.count
         numbers = spooled.producer_id, spooled.epoch, spooled.base_sequence
         data = batch(values, keys=keys, producer=numbers)
         if attributes & GZIP:
             data = batch(values, producer=numbers, attributes=GZIP, body=gzip.compress(data[61:]))
         with self.client() as client:
-            answer = client.produce(self.topic, data, acks=acks)
-        assert answer.error_code == 0, answer
-        return int(answer.base_offset)
+            return client.produce(self.topic, data, acks=acks)
 
     def append_others(self, count: int, size: int = 1) -> None:
         with self.client() as client:
@@ -194,6 +199,25 @@ def restored_file_is_recognised(stage: Stage) -> None:
     proof = prove_one(stage.address, file)
     assert "has epoch 1 of this producer" in proof.restored
     assert outcomes(proof) == [THERE, THERE]
+
+
+def next_epoch_of_an_id_begins_at_0_without_a_word_to_the_coordinator(stage: Stage) -> None:
+    """Whoever counts from 0 in the next epoch has the id. Who has the earlier epoch is told so."""
+    process = DeadProcess(stage, stage.new_topic())
+    assert process.append(process.numbered(1, 0, epoch=1)) == 10
+    assert process.append(process.numbered(2, 5, epoch=1)) == 15
+    assert process.append(process.numbered(1, 0, epoch=1)) == 10  # another process with the same records
+    assert process.offer(process.numbered(3, 20, epoch=1)).error_code == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert process.offer(process.numbered(3, 10)).error_code == INVALID_PRODUCER_EPOCH
+    elsewhere = DeadProcess(stage, stage.new_topic())
+    elsewhere.producer_id = process.producer_id  # which this leader does not know
+    assert elsewhere.append(elsewhere.numbered(1, 0, epoch=1)) == 10
+    with process.client() as client:
+        numbers = {"producer_id": process.producer_id, "producer_epoch": 1}
+        asked = {"transactional_id": None, "transaction_timeout": 0, **numbers}
+        answer = client.ask(messages.INIT_PRODUCER_ID, 4, **asked)
+    assert (answer.error_code, answer.producer_epoch) == (0, 0)
+    assert answer.producer_id != process.producer_id  # the coordinator raises the epochs of transactional ids alone
 
 
 def half_of_a_batch_under_its_numbers_is_unproven(stage: Stage) -> None:

@@ -55,6 +55,7 @@ def forget_in(cluster: EmbeddedCluster) -> Callable[[DeadProcess], None]:
         scripts.in_doubt_batches_are_divided_by_the_last_sequence,
         scripts.topic_made_again_is_read_from_its_start,
         scripts.restored_file_is_recognised,
+        scripts.next_epoch_of_an_id_begins_at_0_without_a_word_to_the_coordinator,
         scripts.half_of_a_batch_under_its_numbers_is_unproven,
         scripts.last_of_a_busy_log_is_waited_for,
     ],
