@@ -181,7 +181,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             raise
         self._opened = True
         if self._spool is not None:
-            self._spool.start(self._sender.soon)
+            self._spool.start(self._sender)
 
     def _assemble(self, client: NetworkClient, state: ProducerState | None) -> None:
         """Make all parts of the producer around its client."""
@@ -193,7 +193,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             self.config, self.pool, clock, client.wakeup, producer_state=state, tables=tables
         )
         if self._spool is not None:
-            self._spool.recover(accumulator)
+            self._spool.recover(accumulator, self._metadata)
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
         if self._spool is not None and self._sender.transactions is not None:
             self._sender.transactions.commits = self._spool.commits

@@ -198,7 +198,7 @@ class Rig:
         if state is not None:
             state.set_producer_id_and_epoch(PRODUCER_ID, 0)
         for queue in self.topic.queues:
-            if state is not None and not queue.in_sequence:
+            if state is not None and not queue.in_sequence and not queue.goes_on:
                 state.start_sequences_at_beginning(queue)
             queue.proven = True
         self.log: dict[tuple[str, int], list[Record]] = {}  # the records that the broker has stored

@@ -47,6 +47,7 @@ cdef class PartitionQueue:
     cdef double drained_at              # Clock.monotonic() of the last drain; infinite before the first drain
     cdef public object last_error       # the error of the newest attempt; None once an attempt has succeeded
     cdef public bint muted              # the Sender sends nothing more until the batches in flight are answered
+    cdef public bint doubted            # nor until the cluster was asked which of them it has (spool.settling)
     # ---- thread: Sender; idempotence (_sequences.pyx)
     cdef readonly int64_t producer_id   # the id under which the partition's batches are numbered; -1: no id yet
     cdef readonly int16_t producer_epoch
@@ -58,6 +59,7 @@ cdef class PartitionQueue:
     #                                     whether the broker has it; None once it is drained
     cdef readonly bint unresolved       # numbers were lost: no new batch goes until it is known whether the broker has
     #                                     taken them
+    cdef readonly bint goes_on          # the batches in line go under the file's id (_sequences.pxd)
 
     cdef int close_open_batch(self) except -1
     cdef int count_filled(self, Batch batch) except -1      # the batch takes no further record

@@ -21,6 +21,7 @@ class PartitionQueue:
     in_flight: int
     proven: bool
     muted: bool
+    doubted: bool
     producer_id: int
     producer_epoch: int
     next_sequence: int
@@ -29,6 +30,7 @@ class PartitionQueue:
     in_sequence: list[Batch]
     last_error: KafkaError | None
     unresolved: bool
+    goes_on: bool
     def __new__(cls, topic: str, partition: int) -> PartitionQueue: ...
     @property
     def head(self) -> Batch | None: ...

@@ -478,6 +478,7 @@ cdef class AccumulatorCore:
         b.base = batch.own.builder.base + entry.offset
         b.write_limit = b.limit = b.capacity
         batch.stored = entry
+        batch.recovered = True
         if ahead is not None:
             batch.stand_behind(ahead)
         batch.tables = self.tables

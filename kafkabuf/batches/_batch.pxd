@@ -41,6 +41,7 @@ cdef class Batch:
     cdef StoredBatch own                    # where `stored` lies if no file has it, and once its slab went back
     cdef StoredTables tables                # the file's; None: `stored` lies in `own`
     cdef readonly bint left                 # its run and its entry in the file are the next process's
+    cdef readonly bint recovered            # a process before this one has left it, or its whole, in the file
 
     # ---- the memory, a run of the pool. `move` changes these fields and the builder's base, while the batch is open or
     # for its claimant. Nobody else has the address then.

@@ -20,7 +20,7 @@ from kafkabuf.memory._order cimport kb_in_order
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
 from kafkabuf.batches._stored cimport (
-    StoredBatch, StoredTables, cast_shadow, life_of, pack_run, put_numbers, seal_records, unseal, unshadow,
+    IN_LINE, StoredBatch, StoredTables, cast_shadow, life_of, pack_run, put_numbers, seal_records, unseal, unshadow,
 )
 from kafkabuf.cpython._sealed cimport seal
 
@@ -145,6 +145,11 @@ cdef class Batch:
     def base_sequence(self):
         """The number of its first record; -1: it has no numbers yet."""
         return self.stored.base_sequence
+
+    @property
+    def in_line(self):
+        """Whether a recovered batch goes under the file's id (`Line` in _stored.pxd)."""
+        return self.stored.line == IN_LINE
 
     @property
     def renumbered(self):

@@ -23,6 +23,15 @@ without them.
 - Where a repeated first batch is refused for its number, the Sender repeats the batches behind it that are in doubt
   under their old numbers, before any batch gets new ones.
 
+A producer with a file keeps two epochs of each id apart. Brokers give an id with epoch 0, under which the process that
+got the id sends, and this producer never raises it: where it needs new numbers it takes a new id. The next epoch belongs
+to the batches that the process left in the file without numbers: its line. Whoever opens the file next, or a copy of it,
+sends them in their order from number 0 on, with nothing else between them (`go_on`). So each gives the same numbers to
+the same records: the broker takes them once, and the log tells what another process has sent. Nothing else ever joins
+the line, above all nothing that a later process has appended: two copies would give the same numbers to different
+records, and the broker would take the second for a repetition of the first. A process that still lives, and of whose
+file somebody has opened a copy, is told by INVALID_PRODUCER_EPOCH.
+
 A batch in flight may get new numbers (`Batch.renumbered`). Its header keeps the old ones until it is drained again,
 because a socket may be reading it. An acknowledgement meanwhile is one under the old numbers, and the batches behind
 move up.
@@ -37,6 +46,10 @@ from kafkabuf.batches._batch cimport Batch
 from kafkabuf.batches._stored cimport LARGEST_SEQUENCE
 
 
+cdef enum:
+    RECOVERED_EPOCH = 1                     # of an id of a file: for the batches that its process left without numbers
+
+
 cdef class SequenceCore:
     cdef readonly int64_t producer_id       # -1: there is no id, and the Sender may send nothing
     cdef readonly int16_t producer_epoch
@@ -47,12 +60,14 @@ cdef class SequenceCore:
 
     cdef bint may_send(self, PartitionQueue queue, Batch head) except -1
     cdef bint is_current(self, PartitionQueue queue) noexcept
+    cdef bint goes_on(self, PartitionQueue queue, Batch batch) noexcept
     cdef int number(self, PartitionQueue queue, Batch batch) except -1
     cdef int unnumber(self, PartitionQueue queue, Batch batch) except -1
     cdef int completed(self, PartitionQueue queue, Batch batch, int64_t base_offset) except -1
     # Have the file keep what the next process must know of the partition. Called before a batch goes under new numbers:
     # a process that was killed has given no number that the file lacks.
     cdef void remember(self, PartitionQueue queue) noexcept
+    cdef int begin_epoch(self, PartitionQueue queue) except -1
     cdef int free_from(self, PartitionQueue queue, Py_ssize_t place) except -1
     cdef int close_gap(self, PartitionQueue queue, Batch batch, Py_ssize_t place) except -1
 

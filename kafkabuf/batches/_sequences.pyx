@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport Batch
-from kafkabuf.batches._stored cimport put_numbers, sequence_after
+from kafkabuf.batches._stored cimport IN_LINE, put_numbers, sequence_after
 from kafkabuf.memory._order cimport kb_in_order
 
 
@@ -35,11 +35,16 @@ cdef class SequenceCore:
         # A leader that does not know this producer takes any first number, so a leader that is not proven gets one
         # batch alone. While the first batch is repeated no new batch goes, because the leader forgets a batch after
         # five later batches. A new batch must not overtake a batch that has not gone under its new numbers yet.
-        return (queue.proven and self.is_current(queue) and (<Batch>under_way[0]).attempts == 0
+        return (queue.proven and (self.is_current(queue) or self.goes_on(queue, head))
+                and (<Batch>under_way[0]).attempts == 0
                 and not (<Batch>under_way[len(under_way) - 1]).stored.renumbered)
 
     cdef bint is_current(self, PartitionQueue queue) noexcept:
         return queue.producer_id == self.producer_id and queue.producer_epoch == self.producer_epoch
+
+    cdef bint goes_on(self, PartitionQueue queue, Batch batch) noexcept:
+        """Whether the batch goes under the file's id, next to what has gone under it in this epoch."""
+        return queue.goes_on and batch.stored.line == IN_LINE and queue.producer_epoch == RECOVERED_EPOCH
 
     cdef int number(self, PartitionQueue queue, Batch batch) except -1:
         """The batch is drained: give it the next numbers, unless it has numbers already."""
@@ -48,10 +53,13 @@ cdef class SequenceCore:
             if batch is queue.asked:  # put_back then puts the batch to its place by number
                 queue.asked = None
             return 0
-        if not self.is_current(queue):
-            self.start_sequences_at_beginning(queue)
+        if not self.is_current(queue) and not self.goes_on(queue, batch):
+            if queue.goes_on and batch.stored.line == IN_LINE:
+                self.begin_epoch(queue)
+            else:
+                self.start_sequences_at_beginning(queue)
         queue.in_sequence.append(batch)  # first: it may fail for want of memory, and then the batch has no numbers
-        put_numbers(batch.stored, self.producer_id, self.producer_epoch, queue.next_sequence)
+        put_numbers(batch.stored, queue.producer_id, queue.producer_epoch, queue.next_sequence)
         queue.next_sequence = sequence_after(queue.next_sequence, batch.stored.builder.count)
         if queue.entry != NULL:
             self.remember(queue)
@@ -75,6 +83,8 @@ cdef class SequenceCore:
             under_way.pop()
             queue.next_sequence = batch.stored.base_sequence
             put_numbers(batch.stored, -1, -1, -1)
+            if queue.entry != NULL:
+                self.remember(queue)
         return 0
 
     cdef int completed(self, PartitionQueue queue, Batch batch, int64_t base_offset) except -1:
@@ -123,7 +133,7 @@ cdef class SequenceCore:
         queue.producer_epoch = self.producer_epoch
         queue.next_sequence = beginning
         queue.last_acked = beginning - 1
-        queue.unresolved = False
+        queue.unresolved = queue.goes_on = False
         for batch in queue.in_sequence:
             batch.stored.renumbered = True  # first: until it is drained again, its header has the numbers that count
             kb_in_order()
@@ -229,6 +239,31 @@ cdef class SequenceCore:
 
     # ---- batches of a killed process ---------------------------------------------------------------------------------
 
+    cdef int begin_epoch(self, PartitionQueue queue) except -1:
+        queue.producer_epoch = RECOVERED_EPOCH
+        queue.next_sequence = 0
+        queue.last_acked = -1
+        return 0
+
+    def go_on(self, PartitionQueue queue not None, int64_t producer_id, int producer_epoch, int32_t next_sequence,
+              int64_t last_acked_offset):
+        """The batches in line go under the file's id: behind these numbers, or in the next epoch."""
+        queue.last_acked_offset = max(queue.last_acked_offset, last_acked_offset)
+        queue.producer_id = producer_id
+        queue.producer_epoch = producer_epoch
+        queue.next_sequence = next_sequence
+        queue.goes_on = 0 <= producer_epoch <= RECOVERED_EPOCH
+
+    def found(self, PartitionQueue queue not None, Batch batch not None, int64_t producer_id, int producer_epoch,
+              int32_t base_sequence):
+        """Another process was found to have sent the batch under these numbers."""
+        if batch not in queue.in_sequence:  # else an earlier call found no memory for its end
+            queue.in_sequence.append(batch)
+        queue.producer_id = producer_id
+        queue.producer_epoch = producer_epoch
+        queue.next_sequence = sequence_after(base_sequence, batch.stored.builder.count)
+        put_numbers(batch.stored, producer_id, producer_epoch, base_sequence)
+
     def is_there(self, PartitionQueue queue not None, Batch batch not None, int64_t base_offset):
         """The broker was found to have the batch. `base_offset` -1: nobody named the offset."""
         self.completed(queue, batch, base_offset)
@@ -240,6 +275,7 @@ cdef class SequenceCore:
 
     def forget_numbers(self, PartitionQueue queue not None, Batch batch not None):
         """The broker has neither the batch nor those behind it, and would refuse their numbers: they get new ones."""
+        queue.goes_on = False
         if batch in queue.in_sequence:
             self.free_from(queue, queue.in_sequence.index(batch))
 

@@ -116,6 +116,7 @@ cdef Batch halve(AccumulatorCore accumulator, Batch batch, Batch whole):
     try:
         divide(accumulator, batch, front)
         front.closed = True
+        front.recovered = batch.recovered
         front.doubtful = batch.doubtful
         front.whole_doubtful = batch.whole_doubtful
         front.whole = whole

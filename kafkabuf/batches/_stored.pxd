@@ -36,6 +36,12 @@ cdef struct Shadow:
     int8_t codec
 
 
+# Of a recovered batch without numbers (_sequences.pxd).
+cdef enum Line:
+    IN_LINE = 1                     # it goes under the id of its partition's entry, in the epoch of recovered batches
+    IN_NO_LINE                      # it goes under the new id of whoever sends it
+
+
 cdef struct StoredBatch:
     # ---- the records. Of an open batch only base_timestamp and position are true at every instant
     RecordsBuilder builder
@@ -50,6 +56,7 @@ cdef struct StoredBatch:
     int64_t producer_id
     int16_t producer_epoch
     uint8_t renumbered              # the header, and the request in flight, still have the old numbers
+    uint8_t line                    # a Line: 0 until a process after the one that wrote the batch opens the file
     # ---- in a file only
     uint32_t seal                   # the checksum of the records and of all fields but the numbers and those below; 0:
     #                                 none, as the batch is open, changes just now, or has ended

@@ -204,6 +204,14 @@ cdef class StoredTables:
         return (entry.producer_id, entry.producer_epoch, entry.last_acked, entry.last_acked_offset,
                 entry.next_sequence)
 
+    def begin_numbers(self, Py_ssize_t place, int64_t producer_id):
+        """A partition's entry that has given no number yet takes an id, under which it has given none."""
+        cdef StoredPartition* entry = &self.partitions[place]
+        entry.last_acked = -1
+        entry.next_sequence = entry.producer_epoch = 0
+        kb_in_order()
+        entry.producer_id = producer_id
+
     def topic_id_of(self, Py_ssize_t place):
         identity = bytes((<const char*>self.topics[place].topic_id)[:16])
         return UUID(bytes=identity) if any(identity) else None

@@ -243,6 +243,7 @@ class Metadata:
                 topics=kept | {info.name: info for info in infos if info.name in self._topics},
                 controller=response.controller_id,
                 version=self._cluster.version + 1,
+                cluster_id=getattr(response, "cluster_id", None) or "",
             )
         try:
             # Before the waiting threads wake: a thread that waits for a partition expects that its queue exists.

@@ -72,12 +72,16 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One snapshot of the cluster. `version` counts the responses; it is 0 before the first."""
+    """One snapshot of the cluster. `version` counts the responses; it is 0 before the first.
+
+    `cluster_id` is "" before it, and where brokers are too old to name it.
+    """
 
     brokers: Mapping[int, Node] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     controller: int = -1
     version: int = 0
+    cluster_id: str = ""
 
     def with_leaders(self, leaders: Mapping[tuple[str, int], tuple[int, int]], nodes: Iterable[Node]) -> Cluster:
         """The snapshot with new leaders that former leaders named: (leader, epoch) by topic and partition (KIP-951).

@@ -431,7 +431,8 @@ cdef class SenderCore:
         """
         cdef PartitionQueue queue = self._accumulator.queue_for(batch)
         queue.in_flight += change
-        queue.muted = queue.in_flight > 0 and (self.ordered or not (queue.proven or self._producer_state is not None))
+        queue.muted = queue.doubted or (
+            queue.in_flight > 0 and (self.ordered or not (queue.proven or self._producer_state is not None)))
         return 0
 
     # ---- the client: a real one without the cost of Python calls, any other (of a test) by its methods ---------------

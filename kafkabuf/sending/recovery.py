@@ -13,6 +13,11 @@ In which order. A batch returns to its place by number, before all that was open
 accumulator). A batch that is too large goes in two halves from where it lay (_split.pyx). Where numbers are missing,
 the partition counts anew before it sends anything more (transactions/idempotence.py).
 
+With a file. The leader may forget the id of a recovered batch at any time, because the batch is old: what was appended
+and not acknowledged would then be appended again. So a recovered batch that is in doubt goes again only when the
+cluster was asked for it (`ask_cluster`). The cluster is asked too where it refuses the batch for its numbers: another
+process may have sent it from a copy of the file.
+
 Who is told. `fail` of the accumulator gives the batch its error, takes it out of its queue, and calls `count_failed`
 before any callback runs: the numbers, the metrics, the transaction, and the warning of errors that nobody reads.
 
@@ -23,7 +28,8 @@ puts its batches back as they were. Only the Sender's thread runs this code.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -90,16 +96,16 @@ _BEFORE_THE_APPEND = (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    InvalidProducerEpochError,
     NotCoordinatorError,
     OutOfOrderSequenceNumberError,
 )
+_OF_NUMBERS = (InvalidProducerEpochError, OutOfOrderSequenceNumberError, UnknownProducerIdError)
 # A leader that responds with one of these errors has validated the records, and has appended none of them. The errors
 # say nothing about other records. CORRUPT_MESSAGE is not among them: it is retriable, because bytes may change on the
 # way, and a record that a broker calls corrupt each time expires without a certain outcome.
 ERRORS_OF_RECORDS = (InvalidRecordError, InvalidTimestampError, RecordListTooLargeError, RecordTooLargeError)
 
-
-_OF_NUMBERS = (InvalidProducerEpochError, OutOfOrderSequenceNumberError, UnknownProducerIdError)
 
 _DROPPED = "the record was dropped to make room for newer records (kafkabuf.buffer.full=drop_oldest)"
 
@@ -130,6 +136,9 @@ class Recovery(RecoveryPolicy):
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._logged_failure = ""  # the last error with which all buffered records failed
         self._refusal_told_at = self._drop_told_at = float("-inf")
+        # With a file: asks the cluster which batches of a queue it has; `refused`: it has refused their numbers.
+        self.ask_cluster: Callable[[PartitionQueue, bool], object] | None = None
+        self._refused: set[PartitionQueue] = set()
         self.forced = False  # the Sender closes by force: nothing goes again
         self.unseen = Failures()
         accumulator.on_failed = self.count_failed
@@ -144,7 +153,7 @@ class Recovery(RecoveryPolicy):
 
     def run_errands(self) -> None:
         """Do what other threads have asked for."""
-        while self.errands:
+        for _ in range(len(self.errands)):  # an errand may add one for the next turn
             try:
                 self.errands[0]()
             except MemoryError:
@@ -311,6 +320,13 @@ class Recovery(RecoveryPolicy):
         state = self._numbers
         if state is None:
             return error.retriable
+        if self.ask_cluster is not None and isinstance(error, _OF_NUMBERS) and not batch.renumbered:
+            fenced = isinstance(error, InvalidProducerEpochError)
+            if fenced and not batch.recovered:
+                self._leave_id(state, queue, error)
+            if fenced or batch.recovered:
+                self._doubt(queue, refused=True)
+                return True
         if isinstance(error, InvalidProducerEpochError) and not state.transactional:
             return batch.renumbered  # True: the broker refused the earlier epoch, and the batch has a new epoch now
         if not isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
@@ -332,11 +348,41 @@ class Recovery(RecoveryPolicy):
             return False
         return not (error.retriable or isinstance(error, ERRORS_OF_RECORDS + _OF_NUMBERS))
 
+    # ---- with a file: has the cluster the batch ----------------------------------------------------------------------
+
+    def _leave_id(self, state: ProducerState, queue: PartitionQueue, error: KafkaError) -> None:
+        """Somebody else has taken the next epoch of this producer's id, which belongs to recovered batches."""
+        if not state.is_stale(queue):
+            state.set_producer_id_and_epoch(-1, -1)
+            log.warning(
+                "another process has opened a copy of the file of kafkabuf.buffer.path: %s. This producer goes on "
+                "under a new producer id. Records that the copy has, and that were not delivered yet, may come twice",
+                error,
+            )  # fmt: skip
+
+    def _doubt(self, queue: PartitionQueue, *, refused: bool = False) -> None:
+        """Send nothing of the partition until the cluster was asked which of its batches it has."""
+        if refused:
+            self._refused.add(queue)
+        if not queue.doubted:
+            self.errands.append(partial(self._ask_cluster, queue))
+            queue.doubted = True
+
+    def _ask_cluster(self, queue: PartitionQueue) -> None:
+        assert self.ask_cluster is not None
+        if queue.in_flight:  # a response ends the poll: the next turn tries again
+            self.errands.append(partial(self._ask_cluster, queue))
+        else:
+            self.ask_cluster(queue, queue in self._refused)
+            self._refused.discard(queue)
+
     # ---- when, and in which order ------------------------------------------------------------------------------------
 
     def _retry(self, batch: Batch, error: KafkaError, response: PartitionResponse | None) -> None:
         is_certain = response is not None and isinstance(error, _BEFORE_THE_APPEND)
         batch.doubtful = batch.doubtful or not is_certain
+        if batch.recovered and not is_certain and self.ask_cluster is not None and self._numbers is not None:
+            self._doubt(self._accumulator.queue_of(batch))
         soon = False
         if self._transactions is not None and isinstance(error, _COORDINATOR_ERRORS):
             self._transactions.doubt_coordinator()

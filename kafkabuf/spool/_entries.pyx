@@ -12,8 +12,9 @@ from kafkabuf._records cimport (
     BATCH_ATTRIBUTES, BATCH_CRC, MESSAGE_CRC, MESSAGE_MAGIC, MESSAGE_OVERHEAD, MESSAGE_SIZE, MESSAGE_TIMESTAMP,
     RecordsBuilder, records_start, wrap,
 )
+from kafkabuf.batches._batch cimport Batch
 from kafkabuf.batches._stored cimport (
-    MOST_PARTITIONS, StoredBatch, StoredTables, extent_of, life_of, seal_of, seal_records, slab_of, unshadow,
+    IN_LINE, IN_NO_LINE, MOST_PARTITIONS, StoredBatch, StoredTables, extent_of, life_of, seal_of, seal_records, slab_of, unshadow,
 )
 from kafkabuf.wire._wire cimport get_i32, get_i64, kb_crc32, kb_crc32_init, kb_crc32c, kb_crc32c_init
 
@@ -196,9 +197,18 @@ def magic_of(StoredTables tables not None, Py_ssize_t place):
     return magic if magic == 1 or magic == 2 else 0
 
 
-def largest_timestamp_of(StoredTables tables not None, Py_ssize_t place):
-    """Milliseconds. `mend` comes first."""
-    return tables.batches[place].builder.max_timestamp
+def line_of(StoredTables tables not None, Py_ssize_t place):
+    """Whether an entry's batch is in line; None if no process before this one has decided it."""
+    return None if tables.batches[place].line == 0 else tables.batches[place].line == IN_LINE
+
+
+def put_in_line(StoredTables tables not None, Py_ssize_t place, bint in_line):
+    tables.batches[place].line = IN_LINE if in_line else IN_NO_LINE
+
+
+def timestamps_of(Batch batch not None):
+    """(base, largest): milliseconds, as in the header of a closed batch."""
+    return batch.stored.builder.base_timestamp, batch.stored.builder.max_timestamp
 
 
 def partition_place_of(StoredTables tables not None, Py_ssize_t place):

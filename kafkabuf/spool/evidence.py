@@ -25,6 +25,7 @@ class SpooledBatch:
 
     Id, epoch and first sequence are those of the batch's header as it was last sent, -1 each if it was never drained. A
     batch that got new numbers (`Batch.renumbered`) and has not gone under them keeps the old ones in its header.
+    `in_line`: whether a batch without numbers goes under the file's id (batches/_sequences.pxd).
     """
 
     number: int
@@ -33,6 +34,8 @@ class SpooledBatch:
     base_sequence: int
     count: int
     largest_timestamp: int
+    base_timestamp: int = NONE
+    in_line: bool = True
 
     @property
     def numbered(self) -> bool:
@@ -48,10 +51,10 @@ class SpooledPartition:
     """A partition's batches in order, and what the file remembers of the partition.
 
     `producer_id` and `epoch` are those of the partition's newest numbers; the file's newest, if the partition has given
-    none. `last_acked` is the last acknowledged sequence under
-    them, and `next_sequence` follows the last sequence that was given. No batch of the file lies at or below
-    `last_acked_offset`, unless a later batch was acknowledged before it. -1: unknown. `idempotent`: whether the batches
-    get numbers (magic 2, enable.idempotence).
+    none. `last_acked` is the last acknowledged sequence under them, and `next_sequence` follows the last sequence that
+    was given. No batch of the file lies at or below `last_acked_offset`, unless a later batch was acknowledged before
+    it. -1: unknown. `idempotent`: whether the batches get numbers (magic 2, enable.idempotence). `cluster_id`: of the
+    cluster for which the file was; "": unknown.
     """
 
     topic: str
@@ -64,6 +67,7 @@ class SpooledPartition:
     next_sequence: int
     batches: Sequence[SpooledBatch]
     idempotent: bool = True
+    cluster_id: str = ""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -90,12 +94,13 @@ class SpooledPartition:
 class Answer:
     """What a partition's leader remembers of producers, by id; or the lasting error with which it told nothing.
 
-    `topic_id` and `leader_epoch` are those of the metadata by which the leader was chosen.
+    `topic_id`, `leader_epoch` and `cluster_id` are those of the metadata by which the leader was chosen.
     """
 
     topic_id: UUID | None
     leader_epoch: int
     producers: Mapping[int, ActiveProducer] | KafkaError
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,13 +129,15 @@ class Verdict:
     """What is known of one batch. `base_offset` is -1 unless the batch was found in the log.
 
     `own_numbers`: the leader takes the batch under the numbers that it has. They also keep a late request of the dead
-    process out, so new numbers are for batches without it alone.
+    process out, so new numbers are for batches without it alone. `found_under`: epoch and first sequence under which
+    the log has a batch that has no numbers in the file.
     """
 
     outcome: Outcome
     base_offset: int = NONE
     own_numbers: bool = True
     reason: str = ""
+    found_under: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -138,10 +145,13 @@ class Proof:
     """A verdict for each batch of a partition, in their order.
 
     `restored` says why the file must be older than the cluster ("": it seems to be the newest). `made_again`: the topic
-    has another id than the file knows.
+    has another id than the file knows. `other_cluster`: why the numbers of the file mean nothing here. `line`: epoch
+    and next sequence of the file's id, where its batches without numbers go on; None: where the file says.
     """
 
     partition: SpooledPartition
     verdicts: Sequence[Verdict]
     restored: str = ""
     made_again: bool = False
+    other_cluster: str = ""
+    line: tuple[int, int] | None = None

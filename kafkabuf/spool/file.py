@@ -57,6 +57,9 @@ HEADER = struct.Struct("=16sIIIIIqqI")
 _CRC = struct.Struct("=I")
 OWNER = struct.Struct("=i64s")  # behind it: the process that has the file, and the boot of its machine
 _COMMIT_AT = 512  # behind that, up to the end of the page: the note of a commit
+# Behind it: the producer id under which its process sends, the cluster that gave the id, and the CRC of both.
+_IDENTITY = struct.Struct("=q256s")
+_IDENTITY_AT = HEADER.size + OWNER.size
 # File systems over a network: a lock or a mapping there does not hold for the other machines.
 _REMOTE = frozenset("9p afs ceph cifs glusterfs lustre nfs nfs4 smb2 smb3 smbfs".split())
 
@@ -219,6 +222,7 @@ class SpoolFile:
         finally:
             os.close(mapped)
         self._mapping[HEADER.size : HEADER.size + OWNER.size] = OWNER.pack(os.getpid(), boot())
+        self.producer_id, self.cluster_id = self._identity()
         view = memoryview(self._mapping)
         self.commit = view[_COMMIT_AT:_PAGE]
         self.arena = view[layout.arena_at : layout.arena_at + layout.total]
@@ -231,6 +235,23 @@ class SpoolFile:
             view[layout.scratch_at :],
             view,
         )
+
+    def _identity(self) -> tuple[int, str]:
+        """(producer id, cluster id); (-1, "") if the process before had none, or was killed while it noted them."""
+        stored = self._mapping[_IDENTITY_AT : _IDENTITY_AT + _IDENTITY.size + _CRC.size]
+        identity = stored[: _IDENTITY.size]
+        if not any(stored) or _CRC.unpack(stored[_IDENTITY.size :])[0] != zlib.crc32(identity):
+            return -1, ""
+        producer_id, cluster_id = _IDENTITY.unpack(identity)
+        return producer_id, cluster_id.rstrip(b"\x00").decode("utf-8", "replace")
+
+    def note_identity(self, producer_id: int, cluster_id: str) -> None:
+        """From now on this process sends under the id, which this cluster has given. Nothing was sent under it yet."""
+        identity = _IDENTITY.pack(producer_id, cluster_id.encode())
+        self._mapping[_IDENTITY_AT : _IDENTITY_AT + _IDENTITY.size + _CRC.size] = identity + _CRC.pack(
+            zlib.crc32(identity)
+        )
+        self.producer_id, self.cluster_id = self._identity()
 
     def forget_pages(self) -> None:
         """Let go of the pages that were touched: this process holds no memory of the file until its next use."""

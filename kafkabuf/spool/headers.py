@@ -36,6 +36,7 @@ class BatchHeader:
     producer_epoch: int
     base_sequence: int
     largest_timestamp: int
+    base_timestamp: int = -1
 
     @property
     def last_offset(self) -> int:
@@ -46,7 +47,7 @@ def batch_headers(records: bytes) -> Iterator[BatchHeader]:
     """The headers in the records of a Fetch response, in order. Raises CorruptMessageError for malformed bytes."""
     position = 0
     while position + _HEADER.size <= len(records):
-        (offset, length, _, magic, _, attributes, delta, _, largest, producer_id, epoch, sequence, _) = (
+        (offset, length, _, magic, _, attributes, delta, first, largest, producer_id, epoch, sequence, _) = (
             _HEADER.unpack_from(records, position)
         )
         if magic < 2:
@@ -56,7 +57,7 @@ def batch_headers(records: bytes) -> Iterator[BatchHeader]:
         else:
             numbered = sequence >= 0 and not attributes & _CONTROL
             largest = -1 if attributes & _APPEND_TIME else largest
-            yield BatchHeader(offset, delta + 1, producer_id if numbered else -1, epoch, sequence, largest)
+            yield BatchHeader(offset, delta + 1, producer_id if numbered else -1, epoch, sequence, largest, first)
         if length <= 0:
             raise CorruptMessageError(f"a message at offset {offset} has a length of {length}")
         position += _OFFSET_AND_LENGTH + length

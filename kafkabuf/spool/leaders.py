@@ -84,7 +84,8 @@ class Leaders(Admin):
             except KafkaError as error:
                 answers[place] = error if error.retriable else Answer(None, UNKNOWN_EPOCH, error)
             else:
-                answer = Answer(self._metadata.snapshot.topics[place[0]].topic_id, info.leader_epoch, {})
+                snapshot = self._metadata.snapshot
+                answer = Answer(snapshot.topics[place[0]].topic_id, info.leader_epoch, {}, snapshot.cluster_id)
                 led.setdefault(info.leader, []).append((place, answer))
         for leader, asked in led.items():
             for first in range(0, len(asked), _PARTITIONS_OF_A_REQUEST):

@@ -15,7 +15,7 @@ UNPROVEN. `Cluster.pause` raises ClosedError to end the thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
@@ -23,7 +23,17 @@ from uuid import UUID
 from kafkabuf.errors import AuthenticationError, ClosedError, KafkaError, OffsetOutOfRangeError
 from kafkabuf.process.producer_log import producer_log
 from kafkabuf.spool.evidence import NONE, Answer, Outcome, Proof, SpooledPartition, Stretch, Verdict
-from kafkabuf.spool.rules import Tail, by_log, by_memory, find, first_offset, refused, unnumbered, was_made_again
+from kafkabuf.spool.rules import (
+    Tail,
+    by_log,
+    by_memory,
+    find,
+    first_offset,
+    of_another_cluster,
+    refused,
+    unnumbered,
+    was_made_again,
+)
 from kafkabuf.transactions.groups import TopicPartition
 
 log = producer_log("kafkabuf.spool")
@@ -75,6 +85,8 @@ class _Course:
     def take(self, answer: Answer) -> Proof | None:
         """The proof, if the leader's memory suffices and nothing of it needs to be committed."""
         self.answer = answer
+        if (proof := of_another_cluster(self.partition, answer)) is not None:
+            return proof
         if self.tail is not None and (answer.topic_id is None or answer.topic_id != self.tail.topic_id):
             self.tail = None
         self.verdicts, self.restored = by_memory(self.partition, answer)
@@ -106,7 +118,7 @@ class _Course:
             first = first_offset(self.partition, answer)
             self.tail = Tail(answer.topic_id, first if first <= bound else 0)
         tail = self.tail
-        ids = {batch.producer_id for batch in self.partition.batches}
+        ids = {self.partition.producer_id, *(batch.producer_id for batch in self.partition.batches)} - {NONE}
         while tail.position < bound and not self._found_all(tail):
             if not tail.add(cluster.read(self.partition.place, answer.topic_id, tail.position), ids):
                 raise _NotYetError("the leader does not give out its log up to the high watermark yet")
@@ -128,16 +140,23 @@ class _Course:
             log.info("%s: it is not known yet which batches of the file the log has: %s", self.partition, why)
 
 
-def prove(cluster: Cluster, partitions: Sequence[SpooledPartition]) -> Iterator[Proof]:
+def prove(
+    cluster: Cluster,
+    partitions: Sequence[SpooledPartition],
+    more: Callable[[], Sequence[SpooledPartition]] = lambda: (),
+) -> Iterator[Proof]:
     """The proof of each partition as soon as it is found; partitions that the memory of a leader decides come first.
 
-    Blocks in `next` until the cluster answers. Raises ClosedError when the `cluster` is stopped.
+    Blocks in `next` until the cluster answers. Raises ClosedError when the `cluster` is stopped. `more` gives
+    partitions that have joined meanwhile; it is asked until nothing is left to prove.
     """
     silent = [partition for partition in partitions if not _needs_cluster(partition)]
-    yield from (Proof(partition, [unnumbered(partition, "") for _ in partition.batches]) for partition in silent)
-    courses = [_Course(partition) for partition in partitions if _needs_cluster(partition)]
+    yield from (Proof(partition, [unnumbered(partition) for _ in partition.batches]) for partition in silent)
+    joined: Sequence[SpooledPartition] = [partition for partition in partitions if _needs_cluster(partition)]
+    courses: list[_Course] = []
     failures = 0
-    while courses:
+    while courses or joined:
+        courses += [_Course(partition) for partition in joined]
         proofs = list(_ask(cluster, courses))
         yield from proofs
         left = _without(courses, proofs)
@@ -150,6 +169,7 @@ def prove(cluster: Cluster, partitions: Sequence[SpooledPartition]) -> Iterator[
         if courses and not any(course.reading for course in courses):
             cluster.pause(failures)
             failures = 0 if proofs else failures + 1
+        joined = more()
 
 
 def _needs_cluster(partition: SpooledPartition) -> bool:

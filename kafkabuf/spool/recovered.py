@@ -77,6 +77,9 @@ class Recovered:
     Counts of records are by (topic, partition), if nothing else is said. `uncommitted` records belonged to a
     transaction that was not committed, and were dropped. `commit` is the commit that the process before had begun last
     and not followed by another transaction; None: there is none. `damaged` has a line for each batch that is put aside.
+    `restored` says, for each partition of which the cluster knows more than the file, what it knows: the file is an old
+    copy, and another process has delivered from the same file. `other_cluster` names both clusters if the file is for
+    another one than the producer's.
     """
 
     path: str
@@ -84,6 +87,8 @@ class Recovered:
     uncommitted: Counter[TopicPartition] = field(default_factory=Counter)
     damaged: list[str] = field(default_factory=list)
     commit: Commit | None = None
+    restored: dict[TopicPartition, str] = field(default_factory=dict)
+    other_cluster: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.partitions or self.uncommitted or self.damaged)
@@ -155,7 +160,8 @@ class Recovered:
             )
             if count
         )
-        return f"{self.path} held {self.held()}: {came or 'nothing to deliver'}"
+        copy = ", an old copy," if self.restored else ""
+        return f"{self.path}{copy} held {self.held()}: {came or 'nothing to deliver'}"
 
     @staticmethod
     def _count(counts: dict[TopicPartition, int]) -> Counter[TopicPartition]:

@@ -7,8 +7,12 @@ coordinator aborts the transaction. What is damaged is put aside (aside.py), and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from uuid import UUID
 
+from kafkabuf.batches._accumulator import PartitionQueue
+from kafkabuf.batches._batch import Batch
 from kafkabuf.batches._stored import SIZE_OF_BATCH
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.errors import ConfigError
@@ -23,14 +27,16 @@ from kafkabuf.spool._entries import (
     impostors,
     is_idempotent,
     is_transactional,
-    largest_timestamp_of,
+    line_of,
     live_entries,
     magic_of,
     mend,
     occupy,
     partition_of,
     partition_place_of,
+    put_in_line,
     size_of,
+    timestamps_of,
 )
 from kafkabuf.spool.aside import put_aside
 from kafkabuf.spool.evidence import NONE, SpooledBatch, SpooledPartition
@@ -61,6 +67,7 @@ def recover(file: SpoolFile, accumulator: RecordAccumulator) -> Recovered:
             _give_up(file, accumulator, place, str(error), recovered)
     for partition in recovered.partitions.values():
         partition.evidence = _evidence(file, partition)
+    file.note_identity(-1, file.cluster_id)  # the line of the process before is complete
     if recovered:
         log.info("%s held %s", file.path, recovered.held())
     return recovered
@@ -136,18 +143,68 @@ def _recover(file: SpoolFile, accumulator: RecordAccumulator, place: int, recove
         held.add(batch, place, size)
 
 
+def _evidence_of(batch: Batch) -> SpooledBatch:
+    base, largest = timestamps_of(batch)
+    return SpooledBatch(
+        batch.number, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.count, largest, base,
+        batch.in_line,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Batches of a partition of which the running process does not know whether the cluster has them.
+
+    `refused`: the cluster has refused their numbers.
+    """
+
+    queue: PartitionQueue
+    batches: Sequence[Batch]
+    evidence: SpooledPartition
+    refused: bool
+
+
+def doubt_of(queue: PartitionQueue, topic_id: UUID | None, *, refused: bool) -> Doubt:
+    """The batches of a queue that have numbers, and those that would follow under the file's id. Thread: Sender.
+
+    A batch whose header has other numbers than its entry goes under new ones in any case.
+    """
+    waiting = [batch for batch in queue.batches if queue.goes_on and batch.in_line and batch.base_sequence < 0]
+    batches = [*(batch for batch in queue.in_sequence if not batch.renumbered), *waiting]
+    evidence = SpooledPartition(
+        queue.topic, topic_id, queue.partition, queue.producer_id, queue.producer_epoch, queue.last_acked,
+        queue.last_acked_offset, queue.next_sequence, [_evidence_of(batch) for batch in batches],
+    )  # fmt: skip
+    return Doubt(queue, batches, evidence, refused)
+
+
+def _form_line(file: SpoolFile, held: RecoveredPartition, entry: int) -> None:
+    """What the process before has left without numbers forms the line of its id (batches/_sequences.pxd), once.
+
+    It does not if the process had no id of its own, or if batches stand before it that belong to another id.
+    """
+    tables, own = file.tables, file.producer_id
+    numbered = [batch for batch in held.batches if batch.base_sequence >= 0]
+    new = [
+        place
+        for place, batch in zip(held.places, held.batches, strict=True)
+        if batch.base_sequence < 0 and line_of(tables, place) is None
+    ]
+    alone = len(numbered) + len(new) == len(held.batches) and all(batch.producer_id == own for batch in numbered)
+    forms = own >= 0 and alone
+    if forms and new and not numbered and tables.remembered(entry)[0] != own:
+        tables.begin_numbers(entry, own)
+    for place in new:
+        put_in_line(tables, place, forms)
+
+
 def _evidence(file: SpoolFile, held: RecoveredPartition) -> SpooledPartition:
     """What the proof has to know of a partition."""
     tables = file.tables
     place = partition_place_of(tables, held.places[0])
+    _form_line(file, held, place)
     producer_id, epoch, last_acked, last_acked_offset, next_sequence = tables.remembered(place)
-    batches = [
-        SpooledBatch(
-            place, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.count,
-            largest_timestamp_of(tables, place),
-        )
-        for batch, place in zip(held.batches, held.places, strict=True)
-    ]  # fmt: skip
+    batches = [_evidence_of(batch) for batch in held.batches]
     numbered = [batch for batch in batches if batch.numbered]
     if numbered and (numbered[-1].producer_id, numbered[-1].epoch) != (producer_id, epoch):
         # The batch got its numbers before the partition's entry had them.
@@ -164,4 +221,5 @@ def _evidence(file: SpoolFile, held: RecoveredPartition) -> SpooledPartition:
         next_sequence=next_sequence,
         batches=batches,
         idempotent=all(is_idempotent(tables, place) for place in held.places),
+        cluster_id=file.cluster_id,
     )

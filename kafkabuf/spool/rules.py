@@ -13,8 +13,10 @@ what the file knows. The log is right as long as it is whole. The rules, the fir
 | what the leader says of the batch's producer id                        | verdict                                    |
 |------------------------------------------------------------------------|--------------------------------------------|
 | the batch has no numbers, and idempotence was off (or magic 1)         | UNPROVEN                                   |
-| the batch has no numbers, the file is the newest                       | ABSENT: only a numbered batch is ever sent |
-| the batch has no numbers, the cluster knows more than the file         | UNPROVEN: another process may have sent it |
+| the batch has no numbers, the cluster knows no more than the file      | ABSENT: only a numbered batch is ever sent |
+| the batch has no numbers, and the cluster knows more than the file     | the log: `_follow`                         |
+| the batch has no numbers, and the leader has forgotten the file's id   | the log, from the last acknowledged offset |
+| another cluster leads the topic than the file was for                  | UNPROVEN: its ids belong to other producers |
 | the topic was made again: its id is not the file's                     | the log, from its start                    |
 | nothing: no right to ask, or a broker older than Kafka 2.8             | the log; ABSENT if it lacks the batch      |
 | it does not know the id                                                | the log; FORGOTTEN if it lacks the batch   |
@@ -50,8 +52,15 @@ Why these hold:
   not matter and nobody needs the right to ask for it. A compacted batch keeps its header while it has a record.
 - A file that was restored from a copy is older than the cluster: the leader has a newer epoch or sequence than the file
   ever gave, or the log has. `Proof.restored` says so. Such numbers may stand for other records, so each match must have
-  the same count and largest timestamp. What was not numbered in the copy may have been sent by the other process:
-  UNPROVEN. A copy is not recognised where the leader has forgotten the id and nothing makes `prove` read the log.
+  the same count and timestamps.
+- What was not numbered in the copy has known numbers all the same, if it is in line: each process sends the line in its
+  order, and with nothing in between (batches/_sequences.pxd). That is behind the file's last number, if
+  the process that made the file has gone on, or from 0 on in the next epoch, if another process has opened the file.
+  The log is followed from there. Where it has more of the id than these batches, another process has sent something
+  else, perhaps the same records in other batches: what was not found is UNPROVEN. Else it is ABSENT, and goes on behind
+  what was found.
+- A copy is not recognised where the leader has forgotten the id and the file knows no acknowledged offset: nobody reads
+  a whole log for the sake of a file that is most likely no copy. Nor is one whose process never had an id.
 """
 
 from __future__ import annotations
@@ -87,6 +96,15 @@ def was_made_again(partition: SpooledPartition, answer: Answer) -> bool:
     return None not in (partition.topic_id, answer.topic_id) and partition.topic_id != answer.topic_id
 
 
+def of_another_cluster(partition: SpooledPartition, answer: Answer) -> Proof | None:
+    """Nothing goes under the file's numbers there: they are those of a producer of that cluster."""
+    if partition.cluster_id in ("", answer.cluster_id) or not answer.cluster_id:
+        return None
+    reason = f"the file is for cluster {partition.cluster_id!r}, and this is cluster {answer.cluster_id!r}"
+    verdict = Verdict(Outcome.UNPROVEN, own_numbers=False, reason=reason)
+    return Proof(partition, [verdict for _ in partition.batches], other_cluster=reason)
+
+
 def newer_than_file(partition: SpooledPartition, epoch: int, last_sequence: int) -> str:
     """Why numbers of the file's producer id cannot be the file's: a newer epoch or sequence. "" if they can."""
     if epoch > partition.epoch:
@@ -107,7 +125,11 @@ def by_memory(partition: SpooledPartition, answer: Answer) -> tuple[list[Verdict
     verdicts: list[Verdict | None] = []
     for batch in partition.batches:
         if not batch.numbered:
-            verdicts.append(unnumbered(partition, restored))
+            forgotten = not isinstance(producers, KafkaError) and partition.producer_id not in producers
+            reads = partition.idempotent and (
+                restored or (forgotten and batch.in_line and partition.last_acked_offset >= 0)
+            )
+            verdicts.append(None if reads else unnumbered(partition))
         elif made_again or isinstance(producers, KafkaError):
             verdicts.append(None)
         else:
@@ -115,12 +137,10 @@ def by_memory(partition: SpooledPartition, answer: Answer) -> tuple[list[Verdict
     return verdicts, restored
 
 
-def unnumbered(partition: SpooledPartition, restored: str) -> Verdict:
+def unnumbered(partition: SpooledPartition) -> Verdict:
     if not partition.idempotent:
         reason = "it was sent without producer id and sequence (enable.idempotence=false, or magic 1)"
         return Verdict(Outcome.UNPROVEN, reason=f"the log cannot tell whether it has the batch: {reason}")
-    if restored:
-        return Verdict(Outcome.UNPROVEN, reason=f"another process may have sent the batch: {restored}")
     return Verdict(Outcome.ABSENT)
 
 
@@ -223,15 +243,55 @@ def by_log(
             last = (header.base_sequence + header.count - 1) & LARGEST_SEQUENCE
             restored = newer_than_file(partition, header.producer_epoch, last)
     for batch, verdict in zip(partition.batches, verdicts, strict=True):
-        if verdict is None:
+        if verdict is None and batch.numbered:
             verdict = _read(partition, batch, answer, tail)
             _, other = find(batch, tail.headers)
             restored = restored or ("" if other is None else verdict.reason)
-        completed.append(verdict)
-    if restored:  # the reading may have shown it after the leader's memory gave the verdict
-        again = [unnumbered(partition, restored) if not batch.numbered else None for batch in partition.batches]
-        completed = [new or old for new, old in zip(again, completed, strict=True)]
-    return Proof(partition, completed, restored, made_again)
+        completed.append(verdict or unnumbered(partition))
+    line = None
+    if restored and partition.idempotent:  # the reading may have shown it after the leader's memory gave the verdict
+        followed, line = _follow(partition, tail, restored)
+        rest = iter(followed)
+        completed = [
+            old if batch.numbered else next(rest) for batch, old in zip(partition.batches, completed, strict=True)
+        ]
+    return Proof(partition, completed, restored, made_again, line=line)
+
+
+def _follow(partition: SpooledPartition, tail: Tail, restored: str) -> tuple[list[Verdict], tuple[int, int]]:
+    """What another process has sent of the batches without numbers, and where their numbers go on."""
+    batches = [batch for batch in partition.batches if not batch.numbered]
+    headers = [header for header in tail.headers if header.producer_id == partition.producer_id]
+    at = partition.epoch, partition.next_sequence
+    verdicts: list[Verdict] = []
+    for batch in batches:
+        header = _at(at, batch, headers) if batch.in_line else None
+        if header is None and batch.in_line and at[0] == partition.epoch:
+            header = _at((partition.epoch + 1, 0), batch, headers)
+        if header is None:
+            break
+        at = header.producer_epoch, (header.base_sequence + header.count) & LARGEST_SEQUENCE
+        verdicts.append(Verdict(Outcome.THERE, header.base_offset, found_under=(at[0], header.base_sequence)))
+    ends = [(each.producer_epoch, (each.base_sequence + each.count) & LARGEST_SEQUENCE) for each in headers]
+    nothing_else = tail.hole is None and ends[-1:] == [at]
+    reason = f"another process may have sent the batch: {restored}"
+    unproven = Verdict(Outcome.UNPROVEN, own_numbers=False, reason=reason)
+    rest = batches[len(verdicts) :]
+    return verdicts + [Verdict(Outcome.ABSENT) if nothing_else and batch.in_line else unproven for batch in rest], at
+
+
+def _at(at: tuple[int, int], batch: SpooledBatch, headers: Sequence[BatchHeader]) -> BatchHeader | None:
+    """The header with these numbers, if the batch's records are the first of that batch.
+
+    The process that made the file may have appended further records to the batch after the copy was taken.
+    """
+    for header in headers:
+        if (header.producer_epoch, header.base_sequence) != at or header.base_timestamp != batch.base_timestamp:
+            continue
+        same_end = header.largest_timestamp in (NONE, batch.largest_timestamp)
+        if header.count > batch.count or (header.count == batch.count and same_end):
+            return header
+    return None
 
 
 def _read(partition: SpooledPartition, batch: SpooledBatch, answer: Answer, tail: Tail) -> Verdict:

@@ -51,6 +51,9 @@ class ProducerState(SequenceCore):
         self._unresolved: set[PartitionQueue] = set()  # numbers were lost, and later batches have no outcome yet
         self._to_restart: set[PartitionQueue] = set()  # these will count from 0 under a new epoch
         self.fatal_error: KafkaError | None = None  # the reason why the producer can never send again
+        # With a file: called with each new id, before anything goes under it. The producer then raises no epoch, but
+        # takes a new id: the next epoch belongs to recovered batches (_sequences.pxd).
+        self.on_new_id: Callable[[], object] | None = None
 
     @property
     def has_producer_id(self) -> bool:
@@ -63,6 +66,8 @@ class ProducerState(SequenceCore):
     def set_producer_id_and_epoch(self, producer_id: int, producer_epoch: int) -> None:
         super().set_producer_id_and_epoch(producer_id, producer_epoch)
         self.needs_update = True
+        if self.on_new_id is not None:
+            self.on_new_id()
 
     # ---- after a batch failed or was refused (sending/recovery.py) ---------------------------------------------------
 
@@ -106,7 +111,7 @@ class ProducerState(SequenceCore):
         # A partition with an older epoch has not used the present epoch: it can count from 0 under the present epoch.
         if not self.has_producer_id or all(self.is_stale(queue) for queue in self._to_restart):
             return
-        if self.producer_epoch < LARGEST_EPOCH:
+        if self.producer_epoch < LARGEST_EPOCH and self.on_new_id is None:
             self.set_producer_id_and_epoch(self.producer_id, self.producer_epoch + 1)
         else:
             self.set_producer_id_and_epoch(-1, -1)

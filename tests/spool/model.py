@@ -68,7 +68,8 @@ class ModelLog:
 
     def _store(self, number: int, batch: SpooledBatch) -> None:
         header = BatchHeader(
-            self.end, batch.count, batch.producer_id, batch.epoch, batch.base_sequence, batch.largest_timestamp
+            *(self.end, batch.count, batch.producer_id, batch.epoch, batch.base_sequence),
+            *(batch.largest_timestamp, batch.base_timestamp),
         )
         self.headers.append((number, header))
         self.end += batch.count
@@ -154,6 +155,7 @@ class ModelCluster:
     batches_of_a_read: int = 2
     pauses: int = 0
     calls: list[str] = field(default_factory=list)
+    cluster_id: str = ""
 
     def ask(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Answer | KafkaError]:
         self._begin("ask")
@@ -161,7 +163,7 @@ class ModelCluster:
             number: ActiveProducer(number, memory.epoch, memory.batches[-1][1], -1, memory.batches[-1][2])
             for number, memory in self.log.memory.items()
         }
-        return dict.fromkeys(partitions, Answer(self.log.topic_id, 3, self.describes or known))
+        return dict.fromkeys(partitions, Answer(self.log.topic_id, 3, self.describes or known, self.cluster_id))
 
     def ends(self, partition: TopicPartition, answer: Answer) -> tuple[int, int]:
         self._begin("ends")

@@ -25,7 +25,7 @@ def headers(data: bytes) -> list[BatchHeader]:
 
 def test_headers_of_all_batches_are_read_in_order() -> None:
     data = at(7, batch([b"a", b"b"], producer=(5, 3, 11))) + at(9, batch([b"c"] * 4))
-    assert headers(data) == [BatchHeader(7, 2, 5, 3, 11, NOW + 1), BatchHeader(9, 4, -1, -1, -1, NOW + 3)]
+    assert headers(data) == [BatchHeader(7, 2, 5, 3, 11, NOW + 1, NOW), BatchHeader(9, 4, -1, -1, -1, NOW + 3, NOW)]
     assert [header.last_offset for header in headers(data)] == [8, 12]
 
 
@@ -34,7 +34,7 @@ def test_headers_are_those_that_kafka_python_writes(codec: int) -> None:
     builder = DefaultRecordBatchBuilder(2, codec, True, 9_000, 4, 2**31 - 2, 1 << 20)
     for offset in range(3):
         assert builder.append(offset, 1_000 + offset, b"k", b"v" * 100, []) is not None
-    assert headers(bytes(builder.build())) == [BatchHeader(0, 3, 9_000, 4, 2**31 - 2, 1_002)]
+    assert headers(bytes(builder.build())) == [BatchHeader(0, 3, 9_000, 4, 2**31 - 2, 1_002, 1_000)]
 
 
 def test_time_of_the_broker_is_not_the_producers() -> None:
@@ -51,7 +51,7 @@ def test_batch_that_compaction_thinned_keeps_its_count() -> None:
 
 def test_messages_of_magic_1_have_no_producer() -> None:
     data = message(b"v", offset=5) + at(6, batch([b"a"], producer=(5, 3, 0)))
-    assert headers(data) == [BatchHeader(5, 1, -1, -1, -1, -1), BatchHeader(6, 1, 5, 3, 0, NOW)]
+    assert headers(data) == [BatchHeader(5, 1, -1, -1, -1, -1), BatchHeader(6, 1, 5, 3, 0, NOW, NOW)]
 
 
 def test_response_that_ends_within_a_batch_gives_each_whole_header() -> None:

@@ -333,6 +333,81 @@ def test_other_life_that_only_the_log_knows_tells_of_a_restored_file() -> None:
     assert outcomes(proof)[3] == UNPROVEN
 
 
+# What the process left without numbers, as others send it: by the process itself, or by one that has opened the file.
+LEFT = [replace(UNNUMBERED, number=number, largest_timestamp=1_000 + number) for number in (4, 5, 6)]
+
+
+def sent(batches: Iterable[SpooledBatch], epoch: int, base: int) -> list[SpooledBatch]:
+    result = []
+    for batch in batches:
+        result.append(replace(batch, producer_id=7, epoch=epoch, base_sequence=base))
+        base += batch.count
+    return result
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize(("epoch", "base"), [(0, 30), (1, 0)])
+@pytest.mark.parametrize("gone", range(1, 4))
+def test_batches_without_numbers_are_followed_to_where_another_process_has_got(
+    gone: int, epoch: int, base: int, knows: bool
+) -> None:
+    log = after([*IN_DOUBT, *sent(LEFT[:gone], epoch, base)])
+    if not knows:
+        log.memory.clear()
+    proof = prove_one(log, [*IN_DOUBT, *LEFT])
+    assert proof.restored
+    assert outcomes(proof) == [THERE] * (3 + gone) + [ABSENT] * (3 - gone)
+    assert [verdict.found_under for verdict in proof.verdicts[3 : 3 + gone]] == [
+        (epoch, base + 5 * place) for place in range(gone)
+    ]
+    assert proof.line == (epoch, base + 5 * gone)
+
+
+def test_process_that_was_killed_on_its_way_is_followed_into_the_next_epoch() -> None:
+    log = after([*IN_DOUBT, *sent(LEFT[:1], 0, 30), *sent(LEFT[1:2], 1, 0)])
+    proof = prove_one(log, [*IN_DOUBT, *LEFT])
+    assert outcomes(proof) == [THERE] * 5 + [ABSENT]
+    assert proof.line == (1, 5)
+
+
+def test_batch_that_grew_after_the_copy_is_there() -> None:
+    (grown,) = sent([replace(LEFT[0], count=8, largest_timestamp=1_100)], 0, 30)
+    assert outcomes(prove_one(after([*IN_DOUBT, grown]), [*IN_DOUBT, LEFT[0]])) == [THERE] * 4
+
+
+@pytest.mark.parametrize(
+    "other", [replace(LEFT[0], count=4), replace(LEFT[0], largest_timestamp=1), replace(LEFT[0], base_timestamp=7)]
+)
+def test_other_records_where_a_batch_without_numbers_would_be_leave_it_unproven(other: SpooledBatch) -> None:
+    log = after([*IN_DOUBT, *sent([other], 1, 0)])
+    proof = prove_one(log, [*IN_DOUBT, *LEFT])
+    assert outcomes(proof) == [THERE] * 3 + [UNPROVEN] * 3
+    assert not any(verdict.own_numbers for verdict in proof.verdicts[3:])
+
+
+def test_batches_without_numbers_are_unproven_where_another_process_has_sent_more_than_they_are() -> None:
+    log = after([*IN_DOUBT, *sent(LEFT[:1], 0, 30), numbered(9, 35, 2)])
+    assert outcomes(prove_one(log, [*IN_DOUBT, *LEFT])) == [THERE] * 4 + [UNPROVEN] * 2
+
+
+def test_whole_log_is_not_read_for_batches_without_numbers_of_an_id_that_nobody_knows() -> None:
+    cluster = ModelCluster(forgetful(()))
+    proof = prove_by(cluster, spooled(LEFT, last_acked=-1, last_acked_offset=-1, next_sequence=0))
+    assert outcomes(proof) == [ABSENT] * 3
+    assert "read" not in cluster.calls
+
+
+def test_numbers_of_a_file_for_another_cluster_prove_nothing() -> None:
+    cluster = ModelCluster(after(IN_DOUBT))
+    cluster.cluster_id = "here"
+    proof = prove_by(cluster, spooled([*IN_DOUBT, *LEFT], cluster_id="there"))
+    assert outcomes(proof) == [UNPROVEN] * 6
+    assert not any(verdict.own_numbers for verdict in proof.verdicts)
+    assert proof.other_cluster == "the file is for cluster 'there', and this is cluster 'here'"
+    for known in ("", "here"):
+        assert outcomes(prove_by(cluster, spooled(IN_DOUBT, cluster_id=known))) == [THERE] * 3
+
+
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(
     "other", [replace(SECOND, count=3), replace(SECOND, count=9), replace(SECOND, largest_timestamp=5)]
@@ -490,7 +565,7 @@ def test_long_reading_of_one_partition_lets_others_go_on() -> None:
             return answers
 
     cluster = Halved(log, batches_of_a_read=1)
-    unnumbered = spooled([UNNUMBERED], partition=1)
+    unnumbered = spooled([UNNUMBERED], partition=1, last_acked_offset=-1)
     assert [proof.partition.partition for proof in prove(cluster, [spooled(IN_DOUBT), unnumbered])] == [1, 0]
     assert cluster.pauses == 0
 

@@ -5,7 +5,6 @@ It is the real client of the leaders over the world's network, under the same tr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from greenlet import greenlet
@@ -13,6 +12,7 @@ from greenlet import greenlet
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ClosedError
 from kafkabuf.network.client import NetworkClient
+from kafkabuf.sending.sender import Sender
 from kafkabuf.spool.leaders import Leaders
 from kafkabuf.spool.spool import Spool
 from tests.virtual.network import VirtualPoller, resolve
@@ -48,7 +48,6 @@ class VirtualProof:
         self._world = world
         self._spool = spool
         self._config = config
-        self._greenlet = greenlet(self._prove)
         self.poller = VirtualPoller(world)
         self.over = True
 
@@ -61,13 +60,18 @@ class VirtualProof:
             return NEVER
         return 0.0 if self.poller.stirred else self.poller.sleeps_until
 
-    def start(self, soon: Callable[[Callable[[], object]], None]) -> None:
-        if self._spool.recovered.partitions:
-            self._soon = soon
-            self.over = False
-            self._world.running.append(self)
+    def start(self, sender: Sender) -> None:
+        self._spool.begin = self.begin  # type: ignore[method-assign]
+        self._spool.attend(sender)
+
+    def begin(self) -> None:
+        self._greenlet = greenlet(self._prove)
+        self.poller = VirtualPoller(self._world)
+        self.over = False
+        self._world.running.append(self)
 
     def turn(self) -> None:
+        self._greenlet.parent = greenlet.getcurrent()
         self._greenlet.switch()
         if self._greenlet.dead:
             self.vanish()
@@ -81,8 +85,9 @@ class VirtualProof:
         leaders = VirtualLeaders(self._world, self.poller, self._config)
         self._spool._leaders = leaders
         try:
-            for errand in self._spool.errands(leaders, self._spool.unproven()):
-                self._soon(errand)
+            while missing := self._spool.unproven():
+                for errand in self._spool.errands(leaders, missing):
+                    self._spool.soon(errand)
         except ClosedError:
             pass
         finally:

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from random import Random
+from typing import Any
 
+from kafkabuf import KafkaProducer
 from kafkabuf.config import ProducerConfig
 from kafkabuf.spool._entries import live_entries
 from kafkabuf.spool.file import Layout, SpoolFile
@@ -58,6 +60,8 @@ class Killer:
             self._read(plan)
             found = [*faults(plan, ledger.marks(), self._logs, self._again), *left_in(folder / "buffer", plan)]
             self.done["returned"] += ledger.marks().count(Mark.RETURNED)
+        if not found:
+            found = self._open_copy(plan, folder, draw)
         self.done["arrived"] += sum(map(len, self._logs.values()))
         if found:
             raise Fault("\n".join([f"seed {plan.seed}: {folder} has the logs of the processes", *found, str(plan)]))
@@ -72,6 +76,33 @@ class Killer:
     def _read(self, plan: Plan) -> None:
         for place, log in self._reader.read(plan.topics).items():
             self._logs[place] += log
+
+    def _open_copy(self, plan: Plan, folder: Path, draw: Random) -> list[str]:
+        """Opens what one of the killed processes had left, which later processes have delivered.
+
+        Nothing of it comes a second time without a word. A process that had no producer id yet leaves nothing to know
+        its records by, and the copy knows nothing of a later purge, or of a topic that was made again.
+        """
+        if not plan.once or self._again or any(life.purges for life in plan.lives):
+            return []
+        life = draw.randrange(len(plan.lives) - 1)
+        copy = folder / f"buffer-{life}"
+        settings = plan.lives[-1].settings | {"buffer_path": str(copy)}
+        if not copy.exists() or identity_in(copy, settings) < 0:
+            return []
+        with KafkaProducer({"bootstrap_servers": self._trouble.bootstrap_servers} | settings) as producer:
+            producer.flush(PATIENCE)
+            recovered = producer.recovered
+        assert recovered is not None
+        before = sum(map(len, self._logs.values()))
+        self._read(plan)
+        again = sum(map(len, self._logs.values())) - before
+        self.done["copies"] += 1
+        self.done["records of copies"] += recovered.records.total()
+        self.done["records of copies, told"] += recovered.unproven.total()
+        if again <= recovered.unproven.total():
+            return []
+        return [f"the copy of what process {life} had left delivered {again} records again, and said: {recovered}"]
 
     # ---- trouble
 
@@ -175,6 +206,13 @@ class _Life:
             shutil.copy(self._file, self._file.with_name(f"buffer-{self._number}"))
         if self._process.exitcode not in (0, -signal.SIGKILL):
             raise Fault(f"process {self._number} ended with {self._process.exitcode}: {self._errors.read_text()}")
+
+
+def identity_in(path: Path, settings: dict[str, Any]) -> int:
+    """The producer id that the file has noted; -1 for none."""
+    config = ProducerConfig.from_mapping(settings | {"bootstrap_servers": "localhost:9"})
+    with SpoolFile(path, Layout(config.buffer_memory, config.slab_size)) as file:
+        return file.producer_id
 
 
 def left_in(path: Path, plan: Plan) -> list[str]:
