@@ -24,13 +24,13 @@ without them.
   under their old numbers, before any batch gets new ones.
 
 A producer with a file keeps two epochs of each id apart. Brokers give an id with epoch 0, under which the process that
-got the id sends, and this producer never raises it: where it needs new numbers it takes a new id. The next epoch belongs
-to the batches that the process left in the file without numbers: its line. Whoever opens the file next, or a copy of it,
-sends them in their order from number 0 on, with nothing else between them (`go_on`). So each gives the same numbers to
-the same records: the broker takes them once, and the log tells what another process has sent. Nothing else ever joins
-the line, above all nothing that a later process has appended: two copies would give the same numbers to different
-records, and the broker would take the second for a repetition of the first. A process that still lives, and of whose
-file somebody has opened a copy, is told by INVALID_PRODUCER_EPOCH.
+got the id sends, and this producer never raises it: where it needs new numbers it takes a new id. The next epoch
+belongs to the batches that the process left in the file without numbers: its line. Whoever opens the file next, or a
+copy of it, sends them in their order from number 0 on, with nothing else between them (`go_on`). So each gives the same
+numbers to the same records: the broker takes them once, and the log tells what another process has sent. Nothing else
+ever joins the line, above all nothing that a later process has appended: two copies would give the same numbers to
+different records, and the broker would take the second for a repetition of the first. A process that still lives, and
+of whose file somebody has opened a copy, is told by INVALID_PRODUCER_EPOCH.
 
 A batch in flight may get new numbers (`Batch.renumbered`). Its header keeps the old ones until it is drained again,
 because a socket may be reading it. An acknowledgement meanwhile is one under the old numbers, and the batches behind

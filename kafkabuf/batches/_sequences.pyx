@@ -254,8 +254,8 @@ cdef class SequenceCore:
         queue.next_sequence = next_sequence
         queue.goes_on = 0 <= producer_epoch <= RECOVERED_EPOCH
 
-    def found(self, PartitionQueue queue not None, Batch batch not None, int64_t producer_id, int producer_epoch,
-              int32_t base_sequence):
+    def note_numbers(self, PartitionQueue queue not None, Batch batch not None, int64_t producer_id,
+                     int producer_epoch, int32_t base_sequence):
         """Another process was found to have sent the batch under these numbers."""
         if batch not in queue.in_sequence:  # else an earlier call found no memory for its end
             queue.in_sequence.append(batch)

@@ -320,11 +320,12 @@ class Recovery(RecoveryPolicy):
         state = self._numbers
         if state is None:
             return error.retriable
-        if self.ask_cluster is not None and isinstance(error, _OF_NUMBERS) and not batch.renumbered:
+        asks = self.ask_cluster is not None and not state.transactional and not batch.renumbered
+        if asks and isinstance(error, _OF_NUMBERS):
             fenced = isinstance(error, InvalidProducerEpochError)
-            if fenced and not batch.recovered:
+            if fenced:
                 self._leave_id(state, queue, error)
-            if fenced or batch.recovered:
+            if fenced or (batch.recovered and state.is_stale(queue)):  # what it lacks goes under the present id
                 self._doubt(queue, refused=True)
                 return True
         if isinstance(error, InvalidProducerEpochError) and not state.transactional:

@@ -14,7 +14,8 @@ from kafkabuf._records cimport (
 )
 from kafkabuf.batches._batch cimport Batch
 from kafkabuf.batches._stored cimport (
-    IN_LINE, IN_NO_LINE, MOST_PARTITIONS, StoredBatch, StoredTables, extent_of, life_of, seal_of, seal_records, slab_of, unshadow,
+    IN_LINE, IN_NO_LINE, MOST_PARTITIONS, StoredBatch, StoredTables, extent_of, life_of, seal_of, seal_records,
+    slab_of, unshadow,
 )
 from kafkabuf.wire._wire cimport get_i32, get_i64, kb_crc32, kb_crc32_init, kb_crc32c, kb_crc32c_init
 

@@ -109,7 +109,7 @@ def _settle_batch(
         accumulator.discard(batch)
         if isinstance(state, ProducerState):
             if verdict.found_under is not None:
-                state.found(queue, batch, partition.producer_id, *verdict.found_under)
+                state.note_numbers(queue, batch, partition.producer_id, *verdict.found_under)
             state.is_there(queue, batch, verdict.base_offset)
         batch.complete(verdict.base_offset, -1)
     elif verdict.outcome is Outcome.UNPROVEN and keep:

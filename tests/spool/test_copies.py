@@ -135,30 +135,30 @@ def test_records_that_copies_took_apart_from_each_other_are_never_taken_for_the_
     copies = {b"a": path, b"b": copy_of(path)}
     cluster.kill_node(1)
     for value, copy in copies.items():
-        in_child(lambda value=value, copy=copy: opened(cluster, copy, **LINGERS).send(TOPIC, value, timestamp_ms=1))
+
+        def take(value: bytes = value, copy: Path = copy) -> None:
+            opened(cluster, copy, **LINGERS).send(TOPIC, value, timestamp_ms=1)
+
+        in_child(take)
     cluster.start_node(1)
     producers = [opened(cluster, copy) for copy in copies.values()]
     for producer in producers:
         producer.close()
     assert stored(cluster)[:4] == [b"first", *VALUES]
-    assert sorted(stored(cluster)[4:]) == [b"a", b"b"]
+    assert set(stored(cluster)[4:]) == {b"a", b"b"}
+    assert len(stored(cluster)) == 6
 
 
-def test_line_goes_on_where_a_killed_process_has_left_it(cluster: EmbeddedCluster, path: Path) -> None:
-    """Each process is killed before the cluster takes the records of the one before, or behind the first of them."""
+def test_line_goes_on_where_killed_processes_have_left_it(cluster: EmbeddedCluster, path: Path) -> None:
+    """The first process meets no cluster. The second gets no response to what the cluster has taken."""
     left(cluster, path, [b"first"])
     copy = copy_of(path)
-    for number in range(3):
-        delay = {"retry_backoff_ms": 600_000, "retry_backoff_max_ms": 600_000} if number == 1 else {}
-        if number == 1:
-            cluster.drop_next(PRODUCE)
-        elif number == 0:
-            cluster.kill_node(1)
-        in_child(
-            lambda: opened(cluster, path, **LINGERS, **delay),
-            until=(lambda: len(stored(cluster)) > 3) if number else lambda: True,
-        )
-        cluster.start_node(1) if number == 0 else None
+    cluster.kill_node(1)
+    in_child(lambda: opened(cluster, path, **LINGERS))
+    cluster.start_node(1)
+    cluster.drop_next(PRODUCE)
+    patient = {"retry_backoff_ms": 600_000, "retry_backoff_max_ms": 600_000}
+    in_child(lambda: opened(cluster, path, **patient), until=lambda: len(stored(cluster)) == 4)
     assert delivered_by(cluster, copy).acknowledged == {(TOPIC, 0): 3}
     delivered_by(cluster, path, b"new")
     assert stored(cluster) == [b"first", *VALUES, b"new"]
