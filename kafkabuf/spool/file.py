@@ -214,10 +214,8 @@ class SpoolFile:
             )
 
     def _map(self, layout: Layout) -> None:
-        mapped = _opened(self.path)  # mmap() keeps a copy of its descriptor, and with it a lock
+        mapped = self._opened_to_map()
         try:
-            if not os.path.samestat(os.fstat(mapped), os.fstat(self._descriptor)):
-                raise ConfigError(f"kafkabuf.buffer.path: somebody has replaced {self.path}: open it again")
             self._mapping = mmap.mmap(mapped, layout.size)
         finally:
             os.close(mapped)
@@ -253,6 +251,14 @@ class SpoolFile:
         )
         self.producer_id, self.cluster_id = self._identity()
 
+    def _opened_to_map(self) -> int:
+        """Another descriptor of the file: a mapping keeps what it was made with open, and with that a lock."""
+        opened = _opened(self.path)
+        if not os.path.samestat(os.fstat(opened), os.fstat(self._descriptor)):
+            os.close(opened)
+            raise ConfigError(f"kafkabuf.buffer.path: somebody has replaced {self.path}: open it again")
+        return opened
+
     def forget_pages(self) -> None:
         """Let go of the pages that were touched: this process holds no memory of the file until its next use."""
         self._mapping.madvise(mmap.MADV_DONTNEED)
@@ -273,8 +279,12 @@ class SpoolFile:
     def leave_to_parent(self) -> None:
         """In a forked child: what this process stores does not reach the file, and the lock is the parent's alone."""
         if self._descriptor >= 0 and hasattr(self, "_mapping"):
-            with suppress(OSError):  # nobody could be told: the file is mapped already, and needs no more memory
-                map_privately(self._mapping, self._descriptor)
+            with suppress(OSError, ConfigError):  # nobody can be told
+                mapped = self._opened_to_map()
+                try:
+                    map_privately(self._mapping, mapped)
+                finally:
+                    os.close(mapped)
         self.close()
 
     def close(self) -> None:
