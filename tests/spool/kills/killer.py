@@ -16,19 +16,20 @@ from typing import Any
 
 from kafkabuf import KafkaProducer
 from kafkabuf.config import ProducerConfig
-from kafkabuf.spool._entries import live_entries
 from kafkabuf.spool.file import Layout, SpoolFile
 from tests.spool.kills import storm
 from tests.spool.kills.ledger import Ledger, Mark, Phase
 from tests.spool.kills.oracle import Arrived, faults
-from tests.spool.kills.plan import AWAY, Plan, first_number
+from tests.spool.kills.plan import AWAY, COMMITTING, Plan, first_number, life_of
 from tests.spool.kills.reader import Place, Reader
+from tests.spool.kills.reports import Held, Report, not_delivered, problems, wrong_commit
 from tests.spool.kills.trouble import Trouble
 
 PATIENCE = 60.0  # seconds
-# A process that cannot go on, because its buffer is full and the cluster is away, is killed by then.
-_LONGEST_LIFE = 0.3
+# Until the commit of a process whose cluster is there.
+_LONGEST_WAY = 1.0
 _POLL = 0.0003
+_LONGEST_COMMIT = 0.01
 _MANY = 1_000
 
 
@@ -38,6 +39,9 @@ class Fault(AssertionError):
 
 class Killer:
     """Runs cases on one cluster. `processes` forks the children from a server that has imported `storm`."""
+
+    # A process that cannot go on, because its buffer is full and the cluster is away, is killed after so many seconds.
+    longest_life = 0.3
 
     def __init__(self, trouble: Trouble, reader: Reader, processes: ForkServerContext) -> None:
         self.done: Counter[str] = Counter()
@@ -49,23 +53,79 @@ class Killer:
 
     def run(self, plan: Plan) -> None:
         """Raises Fault, and then leaves the folder of the case."""
+        try:
+            self._run(plan)
+        except Fault:
+            self.mend()
+            self._reader.read(plan.topics)  # what is left of the case
+            raise
+
+    def _run(self, plan: Plan) -> None:
         folder = Path(tempfile.mkdtemp(prefix=f"kills-{plan.seed}-"))
         self._trouble.create(plan.topics)
         self._logs = defaultdict(list)
         self._again = 0 if plan.once else _MANY
         draw = Random(plan.seed)
+        last = len(plan.lives) - 1
         with Ledger(folder / "ledger", len(plan.lives)) as ledger:
+            before = None  # records in the logs when the last process began, where nothing was on its way
             for number in range(len(plan.lives)):
+                if number == last and plan.lives[number - 1].cluster in ("up", *AWAY) and not plan.transaction:
+                    self._trouble.await_committed(plan.topics)
+                    self._read(plan)
+                    before = self._count_earlier(plan)
                 _Life(self, plan, number, folder, ledger, draw).run()
             self._read(plan)
-            found = [*faults(plan, ledger.marks(), self._logs, self._again), *left_in(folder / "buffer", plan)]
-            self.done["returned"] += ledger.marks().count(Mark.RETURNED)
+            marks = ledger.marks()
+        found = self._faults(plan, folder, marks, before)
+        self._note(plan, marks)
         if not found:
             found = self._open_copy(plan, folder, draw)
-        self.done["arrived"] += sum(map(len, self._logs.values()))
         if found:
             raise Fault("\n".join([f"seed {plan.seed}: {folder} has the logs of the processes", *found, str(plan)]))
         shutil.rmtree(folder)
+
+    def _faults(self, plan: Plan, folder: Path, marks: bytes, before: int | None) -> list[str]:
+        last = len(plan.lives) - 1
+        kept = Held.of(folder / "buffer", plan).numbers
+        again = 0 if plan.keeps and plan.once else self._again
+        found = [*faults(plan, marks, self._logs, again, set(kept))]
+        for number in range(1, len(plan.lives)):
+            if (folder / f"report-{number}").exists():
+                report = Report.from_json((folder / f"report-{number}").read_text())
+                found += problems(report, Held.of(folder / f"buffer-{number - 1}", plan))
+        if not last:
+            return found
+        if len(kept) != report.kept:
+            found.append(f"the file still holds {len(kept)} records after a clean close: {report}")
+        if report.pending:
+            found.append(f"a clean close leaves records pending: {report}")
+        if before is not None:
+            found += not_delivered(report, self._count_earlier(plan) - before)
+            self.done["delivered counted"] += report.delivered
+        if plan.transaction:
+            counts = Counter(plan.number_in(one.value) or 0 for log in self._logs.values() for one in log)
+            found += wrong_commit(plan, report, marks, counts)
+            self.done[f"commits {report.commit and report.commit[0]}"] += 1
+        return found
+
+    def _count_earlier(self, plan: Plan) -> int:
+        """Records in the logs of all processes but the last."""
+        last = len(plan.lives) - 1
+        numbers = [plan.number_in(arrived.value) for log in self._logs.values() for arrived in log]
+        return sum(number is not None and life_of(number) < last for number in numbers)
+
+    def _note(self, plan: Plan, marks: bytes) -> None:
+        self.done["returned"] += marks.count(Mark.RETURNED)
+        self.done["arrived"] += sum(map(len, self._logs.values()))
+        for life in plan.lives:
+            self.done[f"face {life.face or 'own'}"] += 1
+            self.done["forks"] += life.forks
+            self.done[f"sync {life.settings['buffer_sync']}"] += 1
+        self.done["cases of transactions"] += plan.transaction > 0
+        self.done["cases that keep"] += plan.keeps
+        self.done["cases that drop"] += plan.drops
+        self.done["cases of JSON"] += plan.json
 
     def start(self, plan: Plan, life: int, folder: Path) -> ForkServerProcess:
         arguments = (plan, life, folder, self._trouble.bootstrap_servers)
@@ -81,9 +141,12 @@ class Killer:
         """Opens what one of the killed processes had left, which later processes have delivered.
 
         Nothing of it comes a second time without a word. A process that had no producer id yet leaves nothing to know
-        its records by, and the copy knows nothing of a later purge, or of a topic that was made again.
+        its records by, and the copy knows nothing of a later purge, of records that a full file has dropped, or of a
+        topic that was made again.
         """
-        if not plan.once or self._again or any(life.purges for life in plan.lives):
+        if not plan.once or self._again or plan.transaction or plan.drops or plan.lives[-1].face:
+            return []
+        if any(life.purges for life in plan.lives):
             return []
         life = draw.randrange(len(plan.lives) - 1)
         copy = folder / f"buffer-{life}"
@@ -148,7 +211,7 @@ class _Life:
                 time.sleep(self._draw.uniform(0, 0.02))
             self._killer.mend()
             if self._life.instant:
-                self._await(lambda: not self._lives_on or self._has_sent(self._life.struck_at), _LONGEST_LIFE)
+                self._await(lambda: not self._lives_on or self._has_sent(self._life.struck_at), self._patience)
                 self._killer.strike(self._plan, self._life.cluster, self._draw)
                 self._await_instant()
                 self._kill()
@@ -169,18 +232,30 @@ class _Life:
         records = min(records, self._life.records - 1)
         return self._ledger[self._first + records] != Mark.NEVER
 
+    def _has_committed(self, records: int) -> bool:
+        """Whether the commit of the transaction with this record has begun."""
+        return self._ledger[self._first + records] in (Mark.COMMITTING, Mark.RETURNED)
+
     def _await_instant(self) -> None:
         life, started = self._life, time.monotonic()
         reached: Callable[[], bool] = {
             "records": lambda: self._has_sent(int(life.after)),
+            COMMITTING: lambda: self._has_committed(int(life.after)),
             "opened": lambda: self._ledger.phase(self._number) >= Phase.OPENED,
             "started": lambda: True,
             "closing": lambda: self._ledger.phase(self._number) >= Phase.CLOSING,
         }[life.instant]
-        self._await(lambda: reached() or not self._lives_on, _LONGEST_LIFE)
-        if life.instant != "records":
+        self._await(lambda: reached() or not self._lives_on, self._patience)
+        if life.instant == COMMITTING:
+            time.sleep(self._draw.choice((0.0, self._draw.uniform(0, _LONGEST_COMMIT))))
+        elif life.instant != "records":
             time.sleep(life.after)
         self._killer.done["milliseconds"] += round(1000 * (time.monotonic() - started))
+
+    @property
+    def _patience(self) -> float:
+        reaches = self._life.instant == COMMITTING and self._life.cluster in ("up", "moved", "doubtful")
+        return _LONGEST_WAY if reaches else self._killer.longest_life
 
     def _await(self, condition: Callable[[], bool], seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -213,11 +288,3 @@ def identity_in(path: Path, settings: dict[str, Any]) -> int:
     config = ProducerConfig.from_mapping(settings | {"bootstrap_servers": "localhost:9"})
     with SpoolFile(path, Layout(config.buffer_memory, config.slab_size)) as file:
         return file.producer_id
-
-
-def left_in(path: Path, plan: Plan) -> list[str]:
-    """What the file holds after a clean end."""
-    config = ProducerConfig.from_mapping(plan.lives[-1].settings | {"bootstrap_servers": "localhost:9"})
-    with SpoolFile(path, Layout(config.buffer_memory, config.slab_size)) as file:
-        left = live_entries(file.tables)
-    return [f"the file still holds the batches {left} after a clean close"] if left else []

@@ -22,6 +22,8 @@ class Mark(IntEnum):
     REFUSED = 3  # the call has raised
     PURGED = 4  # purged, and no broker had seen it
     PERHAPS = 5  # purge() was called, and nobody asked what became of the record
+    OPEN = 6  # the call was made in a transaction whose commit was not begun
+    COMMITTING = 7  # the commit of its transaction was begun
 
 
 class Phase(IntEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.spool.kills.ledger import Mark
@@ -17,6 +17,8 @@ _WANTED = {
     Mark.REFUSED: (0, 0),
     Mark.PURGED: (0, 0),
     Mark.PERHAPS: (0, 1),
+    Mark.OPEN: (0, 0),
+    Mark.COMMITTING: (0, 1),
 }
 _SHOWN = 5
 
@@ -34,8 +36,11 @@ class Arrived:
 Logs = Mapping[tuple[str, int], Sequence[Arrived]]  # by topic and partition, in the order of offsets
 
 
-def faults(plan: Plan, marks: bytes, logs: Logs, again: int = 0) -> list[str]:
-    """What is wrong, a line each. A record may come `again` so many times more where nothing proves its arrival."""
+def faults(plan: Plan, marks: bytes, logs: Logs, again: int = 0, kept: Collection[int] = ()) -> list[str]:
+    """What is wrong, a line each. A record may come `again` so many times more where nothing proves its arrival.
+
+    `kept` are the numbers that the file still has.
+    """
     found: list[str] = []
     numbers: dict[tuple[str, int], list[int]] = {}
     for place, log in logs.items():
@@ -47,7 +52,9 @@ def faults(plan: Plan, marks: bytes, logs: Logs, again: int = 0) -> list[str]:
                 found.append(f"{place[0]}-{place[1]}: the record at {offset} {problem}: {arrived}"[:500])
             else:
                 numbers[place].append(number)
-    found += _counted(marks, numbers, again)
+    counts = Counter(number for arrived_numbers in numbers.values() for number in arrived_numbers)
+    found += _counted(plan, marks, counts, again, kept)
+    found += _in_part(plan, marks, counts) if plan.transaction else ()
     for place, arrived_numbers in numbers.items():
         found += _out_of_order(place, arrived_numbers)
         found += _torn(place, arrived_numbers, plan, marks)
@@ -55,8 +62,8 @@ def faults(plan: Plan, marks: bytes, logs: Logs, again: int = 0) -> list[str]:
 
 
 def _number(plan: Plan, most: int, arrived: Arrived) -> int | None:
-    digits, colon, _ = (arrived.value or b"").partition(b":")
-    return int(digits) if colon and digits.isdigit() and int(digits) < most else None
+    number = plan.number_in(arrived.value)
+    return number if number is not None and number < most else None
 
 
 def _differs(record: Record, place: tuple[str, int], arrived: Arrived) -> str:
@@ -69,17 +76,29 @@ def _differs(record: Record, place: tuple[str, int], arrived: Arrived) -> str:
     return ""
 
 
-def _counted(marks: bytes, numbers: Mapping[tuple[str, int], Sequence[int]], again: int) -> Iterator[str]:
-    counts = Counter(number for arrived in numbers.values() for number in arrived)
+def _counted(plan: Plan, marks: bytes, counts: Mapping[int, int], again: int, kept: Collection[int]) -> Iterator[str]:
     wrong: dict[tuple[Mark, int], list[int]] = defaultdict(list)
     for number, byte in enumerate(marks):
         lowest, highest = _WANTED[Mark(byte)]
+        if plan.drops or number in kept:
+            lowest = 0
         if not lowest <= counts[number] <= highest + (again if highest else 0):
             wrong[Mark(byte), counts[number]].append(number)
     for (mark, count), those in wrong.items():
         lives = sorted({life_of(number) for number in those})
         text = f"{len(those)} records that are {mark.name} are there {count} times"
         yield f"{text}, of the lives {lives}: {those[:_SHOWN]} ... {those[-1]}"
+
+
+def _in_part(plan: Plan, marks: bytes, counts: Mapping[int, int]) -> Iterator[str]:
+    """A transaction is whole or absent. One whose commit returned is there: `_counted` sees that."""
+    arrived: dict[int, set[bool]] = defaultdict(set)
+    for number, byte in enumerate(marks):
+        if byte == Mark.COMMITTING:
+            arrived[plan.transaction_of(number)[0]].add(counts[number] > 0)
+    for first, there in arrived.items():
+        if len(there) > 1:
+            yield f"of the transaction from {first} on, of life {life_of(first)}, a part is there"
 
 
 def _out_of_order(place: tuple[str, int], numbers: Sequence[int]) -> Iterator[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
+import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -17,11 +20,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkabuf import KafkaProducer
 from kafkabuf.batches._batch import RecordFuture
-from kafkabuf.errors import KafkaError, PurgedError, TimeoutError
+from kafkabuf.errors import AbortableTransactionError, KafkaError, PurgedError, TimeoutError
+from kafkabuf.formats import Json
+from tests.spool.kills import faces
 from tests.spool.kills.ledger import Ledger, Mark, Phase
-from tests.spool.kills.plan import Life, Plan, end_of_topic, first_number
+from tests.spool.kills.plan import Life, Plan, Record, end_of_topic, first_number
+from tests.spool.kills.reports import Report
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SCHEMA = pa.schema(
@@ -29,11 +34,14 @@ _SCHEMA = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("key", pa.binary()),
-        ("value", pa.binary()),
         ("headers", _HEADERS),
         ("timestamp", pa.timestamp("ms", tz="UTC")),
     ]
 )
+_PLAIN = _SCHEMA.append(pa.field("value", pa.binary()))
+_OBJECTS = _SCHEMA.append(pa.field("number", pa.int64())).append(pa.field("text", pa.string()))
+_ABORTED = 0.2  # of the transactions
+_LONGEST_CHILD = 5  # seconds
 
 
 def main(plan: Plan, life: int, folder: Path, bootstrap_servers: str) -> None:
@@ -54,7 +62,7 @@ def live(plan: Plan, life: int, folder: Path, bootstrap_servers: str) -> None:
     own = plan.lives[life]
     with Ledger(folder / "ledger", len(plan.lives)) as ledger:
         settings = {"bootstrap_servers": bootstrap_servers, "buffer_path": str(folder / "buffer"), **own.settings}
-        producer = KafkaProducer(settings)
+        producer = faces.opened(own, settings, list(plan.topics))
         ledger.enter(life, Phase.OPENED)
         assert producer.recovered is not None
         for damage in producer.recovered.damaged:
@@ -69,6 +77,7 @@ def live(plan: Plan, life: int, folder: Path, bootstrap_servers: str) -> None:
         ledger.enter(life, Phase.CLOSING)
         producer.close(own.close_timeout)
         ledger.enter(life, Phase.CLOSED)
+        (folder / f"report-{life}").write_text(Report.of(producer.recovered).to_json())
 
 
 class Storm:
@@ -82,31 +91,64 @@ class Storm:
         self._draw = Random(plan.seed + first)
         self._first = self._number = first
         self._end = first + life.records
+        self._until = self._end  # the end of the transaction
         self._settled = first  # the outcomes of the numbers before are known
         self._futures: dict[int, RecordFuture] = {}
 
     def run(self) -> None:
-        steps = [self._send_some] * 8 + [self._send_many, self._send_arrow] * 2 + [self._rest] * 3 + [self._flush]
-        steps += [self._purge] if self._life.purges else []
+        if not self._plan.transaction:
+            self._send_all()
+            return
+        self._producer.init_transactions()
         while self._number < self._end:
+            self._transact()
+
+    def _send_all(self) -> None:
+        steps = [self._send_some] * 8 + [self._rest] * 3 + [self._flush]
+        if self._life.face != "confluent":  # whose face has no such calls
+            steps += [self._send_many] * 2 + ([] if self._life.serializes else [self._send_arrow] * 2)
+        steps += [self._purge] if self._life.purges else []
+        steps += [self._fork] if self._life.forks else []
+        while self._number < self._until:
             self._draw.choice(steps)()
+
+    def _transact(self) -> None:
+        first, end = self._plan.transaction_of(self._number)
+        self._until = min(end, self._end)
+        self._producer.begin_transaction()
+        self._send_all()
+        if self._draw.random() < _ABORTED:
+            self._abort(first, Mark.OPEN)
+            return
+        self._ledger.replace(first, end, Mark.OPEN, Mark.COMMITTING)
+        try:
+            self._producer.commit_transaction()
+        except AbortableTransactionError as error:
+            logging.info("transaction %d is aborted: %r", first, error)
+            self._abort(first, Mark.COMMITTING)
+            return
+        self._ledger.replace(first, end, Mark.COMMITTING, Mark.RETURNED)
+
+    def _abort(self, first: int, mark: Mark) -> None:
+        self._producer.abort_transaction()
+        self._ledger.replace(first, self._until, mark, Mark.REFUSED)
 
     # ---- one record at a time
 
     def _send_some(self) -> None:
         for _ in range(self._draw.choice((1, 1, 3, 20))):
-            if self._number == self._end:
+            if self._number == self._until:
                 return
             number, self._number = self._number, self._number + 1
             self._send(number)
 
     def _send(self, number: int) -> None:
         record = self._plan.record(number)
-        self._ledger.mark(number, Mark.UNDER_WAY)
+        self._ledger.mark(number, self._under_way)
         try:
             future = self._producer.send(
                 record.topic,
-                record.value,
+                self._given(record),
                 key=record.key,
                 headers=list(record.headers) or None,
                 partition=record.partition,
@@ -116,9 +158,21 @@ class Storm:
             logging.info("record %d is refused: %r", number, error)
             self._ledger.mark(number, Mark.REFUSED)
             return
-        self._ledger.mark(number, Mark.RETURNED)
+        self._ledger.mark(number, self._returned)
         if self._life.purges:
             self._futures[number] = future
+
+    @property
+    def _under_way(self) -> Mark:
+        return Mark.OPEN if self._plan.transaction else Mark.UNDER_WAY
+
+    @property
+    def _returned(self) -> Mark:
+        return Mark.OPEN if self._plan.transaction else Mark.RETURNED
+
+    def _given(self, record: Record) -> Any:
+        """The value as the producer takes it."""
+        return json.loads(record.value) if self._life.serializes else record.value
 
     # ---- many at a time
 
@@ -128,7 +182,7 @@ class Storm:
         call = partial(
             self._producer.send_many,
             records[0].topic,
-            [record.value for record in records],
+            [self._given(record) for record in records],
             keys=[record.key for record in records],
             headers=[list(record.headers) for record in records] if self._plan.magic == 2 else None,
             partitions=[record.partition for record in records],
@@ -137,39 +191,54 @@ class Storm:
         self._queue(numbers, partial(call, timestamps_ms=timestamps))
 
     def _send_arrow(self) -> None:
-        numbers = self._next(self._end)
-        rows = [
+        numbers = self._next(self._until)
+        rows: list[dict[str, Any]] = [
             {
                 "topic": record.topic,
                 "partition": record.partition,
                 "key": record.key,
-                "value": record.value,
                 "headers": [{"key": name, "value": value} for name, value in record.headers] or None,
                 "timestamp": record.timestamp_ms,
+                **(json.loads(record.value) if self._plan.json else {"value": record.value}),
             }
             for record in map(self._plan.record, numbers)
         ]
-        self._queue(numbers, partial(self._producer.send_arrow, pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)))
+        table = pa.RecordBatch.from_pylist(rows, schema=_OBJECTS if self._plan.json else _PLAIN)
+        send = partial(self._producer.send_arrow, table)
+        self._queue(numbers, partial(send, value_format=Json()) if self._plan.json else send)
 
     def _next(self, end: int) -> range:
         count = self._draw.choice((1, 5, 30, 150))
-        numbers = range(self._number, min(self._number + count, end, self._end))
+        numbers = range(self._number, min(self._number + count, end, self._until))
         self._number = numbers.stop
         return numbers
 
     def _queue(self, numbers: range, call: Callable[[], object]) -> None:
-        self._ledger.mark_all(numbers.start, numbers.stop, Mark.UNDER_WAY)
+        self._ledger.mark_all(numbers.start, numbers.stop, self._under_way)
         try:
             call()
         except KafkaError as error:
             queued = int(getattr(error, "rows_queued", 0))
             logging.info("%d rows of %s are queued: %r", queued, numbers, error)
             self._ledger.mark_all(numbers.start + queued, numbers.stop, Mark.REFUSED)
-            self._ledger.mark_all(numbers.start, numbers.start + queued, Mark.RETURNED)
+            self._ledger.mark_all(numbers.start, numbers.start + queued, self._returned)
             return
-        self._ledger.mark_all(numbers.start, numbers.stop, Mark.RETURNED)
+        self._ledger.mark_all(numbers.start, numbers.stop, self._returned)
 
     # ---- calls without records
+
+    def _fork(self) -> None:
+        """The child leaves the file to this process. It may outlive it, and does not keep the lock."""
+        if os.fork():
+            return
+        try:
+            signal.alarm(_LONGEST_CHILD)  # a fork may copy a lock that somebody holds
+            if self._draw.random() < 0.5 and not self._plan.transaction:
+                self._producer.flush(1.0)
+            gc.collect()
+            time.sleep(self._draw.choice((0.0, 0.02, 0.1)))
+        finally:
+            os._exit(0)
 
     def _rest(self) -> None:
         time.sleep(self._draw.choice((0.0, 0.0003, 0.002)))

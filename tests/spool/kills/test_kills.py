@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.effort import effort
-from tests.spool.kills import killer
-from tests.spool.kills.killer import Fault, Killer
-from tests.spool.kills.plan import Life, Plan, drawn
+from tests.spool.kills.killer import PATIENCE, Fault, Killer
+from tests.spool.kills.plan import BATCH, TOPICS, Life, Plan
 from tests.spool.kills.reader import Reader
 from tests.spool.kills.runs import Done, run
 from tests.spool.kills.trouble import EmbeddedTrouble
@@ -36,7 +35,9 @@ def test_next_producer_delivers_what_a_killed_one_took_once_and_in_order() -> No
 
 
 class Forgetful(Killer):
-    """Each process finds no file."""
+    """Each process finds no file, and has the time to send."""
+
+    longest_life = PATIENCE
 
     def start(self, plan: Plan, life: int, folder: Path) -> ForkServerProcess:
         (folder / "buffer").unlink(missing_ok=True)
@@ -47,11 +48,12 @@ def test_records_that_the_next_process_does_not_find_are_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a case with a fault leaves its folder
-    monkeypatch.setattr(killer, "_LONGEST_LIFE", killer.PATIENCE)  # on a busy machine too it sends before it is killed
-    settings = drawn(1, 0).lives[-1].settings | {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
-    # It ends by itself, however slow the machine is, and leaves records in the file.
-    first = Life("", 0, "up", 0, 1, 300, False, 0.0, settings)
-    plan = replace(drawn(1, 1_700_000_000_000), once=True, lives=[first, replace(first, records=0)])
+    settings = {"buffer_memory": 256 * BATCH, "batch_size": BATCH, "buffer_sync": "process"}
+    settings |= {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
+    # It leaves records in the file whether the kill comes first or its own end.
+    killed = Life("records", 20, "up", 0, 1, 300, False, 0.0, settings)
+    lives = [killed, replace(killed, instant="", records=0)]
+    plan = Plan(1, TOPICS, small=False, once=True, magic=2, now_ms=1_700_000_000_000, lives=lives)
     with EmbeddedTrouble() as trouble, Reader(trouble.bootstrap_servers) as reader:
         with pytest.raises(Fault, match="records that are RETURNED are there 0 times"):
             Forgetful(trouble, reader, multiprocessing.get_context("forkserver")).run(plan)

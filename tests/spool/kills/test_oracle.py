@@ -12,17 +12,17 @@ import pytest
 
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
-from rigs.producer import SLAB, Rig
-from tests.spool.kills.killer import left_in
+from rigs.producer import SLAB
 from tests.spool.kills.ledger import Ledger, Mark
 from tests.spool.kills.oracle import Arrived, faults
-from tests.spool.kills.plan import MOST, THREADS, Life, drawn
+from tests.spool.kills.plan import MOST, THREADS, TOPICS, Life, Plan
 from tests.spool.kills.reader import Reader
+from tests.spool.kills.reports import Held, Report, not_delivered, problems, wrong_commit
 from tests.spool.kills.storm import Storm
 
 SETTINGS: dict[str, Any] = {"batch_size": SLAB, "buffer_memory": 64 * SLAB, "linger_ms": 1}
 LIFE = Life("", 0.0, "up", 0, 1, 600, False, None, {})
-PLAN = replace(drawn(0, 1_700_000_000_000, splits=False), once=True, magic=2, lives=[LIFE])
+PLAN = Plan(0, TOPICS, small=False, once=True, magic=2, now_ms=1_700_000_000_000, lives=[LIFE])
 Send = Callable[..., Any]
 
 
@@ -138,7 +138,7 @@ def marks(mark: Mark) -> bytes:
     return bytes((mark,)) * 40 + bytes(THREADS * MOST - 40)
 
 
-@pytest.mark.parametrize("mark", [Mark.NEVER, Mark.REFUSED, Mark.PURGED])
+@pytest.mark.parametrize("mark", [Mark.NEVER, Mark.REFUSED, Mark.PURGED, Mark.OPEN])
 def test_record_without_a_promise_may_not_arrive(mark: Mark) -> None:
     assert faults(PLAN, marks(mark), {}) == []
     (problem,) = faults(PLAN, marks(mark), logs(5))
@@ -167,10 +167,61 @@ def test_record_may_come_again_only_where_its_arrival_is_not_proven() -> None:
     assert faults(PLAN, marks(Mark.PERHAPS), logs(5, 5))
 
 
-def test_batches_that_are_left_in_the_file_are_seen(tmp_path: Path) -> None:
-    plan = replace(PLAN, lives=[replace(LIFE, settings=SETTINGS)])
-    rig = Rig(file=tmp_path / "buffer", slabs=64)
-    rig.send()
-    assert rig.file is not None
-    rig.file.close()
-    assert left_in(tmp_path / "buffer", plan) == ["the file still holds the batches [0] after a clean close"]
+def test_record_that_the_file_still_has_may_be_missing() -> None:
+    assert faults(PLAN, marks(Mark.RETURNED), logs(*range(39)), kept=[39]) == []
+    assert faults(PLAN, marks(Mark.RETURNED), logs(*range(39)), kept=[38])
+
+
+def test_transaction_is_whole_or_absent() -> None:
+    plan = replace(PLAN, transaction=10)
+    assert faults(plan, marks(Mark.COMMITTING), logs(*range(10, 30))) == []
+    (problem,) = faults(plan, marks(Mark.COMMITTING), logs(*range(10, 29)))
+    assert problem == "of the transaction from 20 on, of life 0, a part is there"
+
+
+# ---- what a process says of its file
+
+REPORT = Report(
+    records=9, acknowledged=2, delivered=4, kept=2, failed=1, pending=0, uncommitted=3, damaged=0, commit=None
+)
+HELD = Held(numbers=range(9), uncommitted=3)
+
+
+def test_report_of_what_the_file_held_is_right() -> None:
+    assert list(problems(REPORT, HELD)) == []
+    assert list(not_delivered(REPORT, arrived=4)) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"records": 8}, {"delivered": 5}, {"pending": 1}, {"acknowledged": 1}, {"uncommitted": 2}, {"damaged": 1}],
+)
+def test_report_that_counts_wrongly_is_seen(wrong: dict[str, Any]) -> None:
+    assert list(problems(replace(REPORT, **wrong), HELD))
+
+
+@pytest.mark.parametrize("arrived", [3, 7])
+def test_records_that_are_said_to_be_delivered_must_have_come(arrived: int) -> None:
+    assert list(not_delivered(REPORT, arrived))
+
+
+@pytest.mark.parametrize(
+    ("mark", "there", "commit", "right"),
+    [
+        (Mark.COMMITTING, 1, ("committed", 10), True),
+        (Mark.COMMITTING, 1, ("committed", 9), False),
+        (Mark.COMMITTING, 0, ("committed", 10), False),
+        (Mark.COMMITTING, 0, ("aborted", 10), True),
+        (Mark.COMMITTING, 1, ("aborted", 10), False),
+        (Mark.COMMITTING, 0, ("unknown", 10), False),
+        (Mark.OPEN, 0, ("aborted", 10), False),
+        (Mark.OPEN, 0, None, True),
+    ],
+)
+def test_outcome_of_a_commit_is_that_of_the_logs(
+    mark: Mark, there: int, commit: tuple[str, int] | None, right: bool
+) -> None:
+    plan = replace(PLAN, transaction=10, lives=[LIFE, LIFE])
+    counts = dict.fromkeys(range(30, 40), there)
+    problem = list(wrong_commit(plan, replace(REPORT, commit=commit), marks(mark) + marks(Mark.NEVER), counts))
+    assert bool(problem) is not right

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ConfigError, KafkaError
-from kafkabuf.protocol.messages import PRODUCE
+from kafkabuf.protocol.messages import END_TXN, PRODUCE
 from kafkabuf.spool.evidence import Answer
 from kafkabuf.spool.leaders import Leaders
 from rigs.real_kafka import admin_client, create_topic
@@ -25,7 +25,7 @@ from tests.spool.kills.reader import Place, patiently
 
 PATIENCE = 60.0  # seconds
 _OF_A_REQUEST = 5.0  # seconds
-_NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+_COORDINATOR_LOAD_IN_PROGRESS, _NOT_ENOUGH_REPLICAS_AFTER_APPEND = 14, 20
 
 
 class Trouble:
@@ -203,4 +203,11 @@ class EmbeddedTrouble(Trouble):
         self._cluster.fail_next(PRODUCE, _NOT_ENOUGH_REPLICAS_AFTER_APPEND, draw.choice((1, 2)), after=True)
         self._cluster.drop_next(PRODUCE, draw.choice((1, 3)))
         self._cluster.delay_next(PRODUCE, draw.choice((0.005, 5.0)), 4)
+        match draw.choice(("dropped", "delayed", "refused")):
+            case "dropped":
+                self._cluster.drop_next(END_TXN, draw.choice((1, 3)))
+            case "delayed":
+                self._cluster.delay_next(END_TXN, draw.choice((0.005, 5.0)), 4)
+            case "refused":
+                self._cluster.fail_next(END_TXN, _COORDINATOR_LOAD_IN_PROGRESS, 1_000)
         self._mends.append(self._cluster.clear_faults)
