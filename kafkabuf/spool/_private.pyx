@@ -2,7 +2,6 @@
 """Takes a mapped file away from a forked child, which goes on with a copy of its own at the same addresses."""
 
 from libc.errno cimport errno
-from libc.stdint cimport uint8_t
 from posix.mman cimport MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap
 
 from kafkabuf.memory._view cimport items_of, length_of, view_of
