@@ -36,14 +36,20 @@ class Reader:
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._positions: dict[Place, int] = {}
-        self._consumer = self._open()
+        self._open()
 
-    def _open(self) -> Consumer:
+    def _open(self) -> None:
+        self._consumer = self._opened("read_committed")
+        # Kafka answers a commit before its records are there for readers: the end is that of all records.
+        self._ends = self._opened("read_uncommitted")
+
+    def _opened(self, isolation_level: str) -> Consumer:
         return Consumer(
             {
                 "bootstrap.servers": self._bootstrap_servers,
                 "group.id": "reader",
                 "enable.auto.commit": False,
+                "isolation.level": isolation_level,
                 "auto.offset.reset": "error",
                 "enable.partition.eof": True,  # control records lie behind the last record of a transaction
                 "fetch.wait.max.ms": 10,
@@ -54,8 +60,8 @@ class Reader:
 
     def forget(self, topics: Container[str]) -> None:
         """The topics were made again."""
-        self._consumer.close()
-        self._consumer = self._open()
+        self._close()
+        self._open()
         self._positions = {place: at for place, at in self._positions.items() if place[0] not in topics}
 
     def positions(self, topics: Container[str]) -> dict[Place, int]:
@@ -92,10 +98,10 @@ class Reader:
 
         def ask() -> int:
             try:
-                return int(self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=_OF_A_REQUEST)[1])
+                return int(self._ends.get_watermark_offsets(TopicPartition(*place), timeout=_OF_A_REQUEST)[1])
             except KafkaException:
                 with suppress(KafkaException):
-                    self._consumer.list_topics(place[0], timeout=_OF_A_REQUEST)
+                    self._ends.list_topics(place[0], timeout=_OF_A_REQUEST)
                 raise
 
         return patiently(ask)
@@ -104,7 +110,11 @@ class Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
         self._consumer.close()
+        self._ends.close()
 
 
 def _arrived(message: Message) -> Arrived:
