@@ -100,7 +100,7 @@ class Confluent:
 
     def warm_up(self) -> None:
         for topic in () if self._warm else self._topics:
-            self._own()._topic_info(topic, _WARM_UP)
+            self._own().topics.info(topic, _WARM_UP)
         self._warm = True
 
     def send(
