@@ -1,14 +1,14 @@
 """The Spark sink: `df.write.format("kafkabuf")` and `df.writeStream.format("kafkabuf")`.
 
 Spark finds the format where kafkabuf is installed; `register` is for sessions that do not see it, and `activate` for
-threads that did not make the session. This module needs pyspark and loads no extension: the tasks import the producer
-in the executors.
+threads that did not make the session. PySpark 3.4 and 3.5 know no such format: `write` and `foreach_batch` do without.
+This module needs pyspark and loads no extension: the tasks import the producer in the executors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kafkabuf import extras
 from kafkabuf.errors import ConfigError
@@ -19,6 +19,7 @@ with extras.needs("spark", "kafkabuf.spark"):
     from kafkabuf.spark.reports.listener import ReportListener
     from kafkabuf.spark.reports.report import TaskReport, WriteReport
     from kafkabuf.spark.source import KafkabufDataSource
+    from kafkabuf.spark.worker.data_sources import HAS_DATA_SOURCES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,11 +42,17 @@ __all__ = [
     "register",
     "schema_for",
     "verify",
+    "write",
 ]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kafkabuf")` known to `spark`, where `pyspark_kafkabuf` is not on the driver's import path."""
+    """Make `format("kafkabuf")` known to `spark`, where `pyspark_kafkabuf` is not on the driver's import path.
+
+    Raises ConfigError under PySpark 3, which has no Python data sources.
+    """
+    if not HAS_DATA_SOURCES:
+        raise ConfigError(f'{_no_data_sources()}, so format("kafkabuf") is unknown: call {_FUNCTIONS}')
     from pyspark.errors import AnalysisException
 
     try:
@@ -102,24 +109,76 @@ def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.
     return verification.verify(report, options, timeout)
 
 
-def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
-    """A function for `df.writeStream.foreachBatch(...)`: it writes each micro-batch with `options`, at least once.
+def write(frame: DataFrame, options: Mapping[str, Any] | None = None, **more: Any) -> WriteReport | None:
+    """Write a DataFrame: what `df.write.format("kafkabuf").options(...).mode("append").save()` does, in any thread.
 
-    It takes output mode update, which Spark refuses for Python sinks. Raises ConfigError for exactly_once, and for
-    atomic where spark.speculation is true.
+    It needs no Python data source, so PySpark 3.4 and 3.5 have it too. `options` and `more` are the options of the
+    sink: `write(df, {"kafka.bootstrap.servers": "localhost:9092"}, topic="orders")`. Returns what was written; None
+    over Spark Connect, whose driver logs it. Raises ConfigError, ValueError or KafkaError before any task, where the
+    format does. A task that fails ends in Spark's own error.
     """
-    guarantee = Guarantee.named_in(options)
-    if guarantee is not None and guarantee.needs_a_stream:
-        raise ConfigError(
-            f"foreach_batch() writes at least once, or each micro-batch at once (atomic): {guarantee} needs "
-            'df.writeStream.format("kafkabuf")'
-        )
+    from kafkabuf.spark import map_in_arrow
+
+    given = _texts({**(options or {}), **more})
+    if frame.isStreaming:
+        raise ConfigError("write() is for batches: use df.writeStream.foreachBatch(kafkabuf.spark.foreach_batch(...))")
+    if not _is_remote(frame):
+        return map_in_arrow.write(frame, given)
+    _save(frame, given)
+    return None
+
+
+def foreach_batch(options: Mapping[str, Any] | None = None, **more: Any) -> Callable[[DataFrame, int], None]:
+    """A function for `df.writeStream.foreachBatch(...)`: it writes each micro-batch with the options of the sink.
+
+    With `exactly_once` and `atomic` the markers hold the numbers of the micro-batches, as those of
+    `df.writeStream.format("kafkabuf")` do. It needs no Python data source, so PySpark 3.4 and 3.5 have it too, and it
+    takes output mode update, which Spark refuses for Python sinks. Raises ConfigError where the write cannot hold the
+    guarantee: atomic while spark.speculation is true, and exactly_once over Spark Connect, which does not tell the
+    tasks their micro-batch. There atomic writes each micro-batch at once, and twice if Spark replays it.
+    """
+    given = _texts({**(options or {}), **more})
 
     def write(frame: DataFrame, batch_id: int) -> None:
-        from kafkabuf.spark.rows import alignment
+        from kafkabuf.spark import map_in_arrow
 
-        if guarantee is not None and guarantee.forbids_second_attempts and alignment.speculates(frame):
-            raise ConfigError(f"{alignment.SPECULATION}: set it to false")
-        frame.write.format("kafkabuf").options(**options).mode("append").save()
+        if _is_remote(frame):
+            _save(frame, given)
+        else:
+            map_in_arrow.write_micro_batch(frame, batch_id, given)
 
     return write
+
+
+_FUNCTIONS = (
+    "kafkabuf.spark.write(df, ...), and for streams df.writeStream.foreachBatch(kafkabuf.spark.foreach_batch(...))"
+)
+
+
+def _no_data_sources() -> str:
+    import pyspark
+
+    return f"PySpark {pyspark.__version__} has no Python data sources"
+
+
+def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+    """The options as Spark gives them to a data source: names in lower case, values as text. A None is left out."""
+    given = {name.lower(): value for name, value in options.items() if value is not None}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+
+
+def _is_remote(frame: DataFrame) -> bool:
+    """Whether the frame belongs to a session of Spark Connect: its driver is another process."""
+    return type(frame).__module__.startswith("pyspark.sql.connect.")
+
+
+def _save(frame: DataFrame, options: Mapping[str, str]) -> None:
+    """Write over Spark Connect: with the data source, which Spark runs where the driver is."""
+    if not HAS_DATA_SOURCES:
+        raise ConfigError(f"{_no_data_sources()}, and the sink needs them over Spark Connect: use a classic session")
+    from kafkabuf.spark.rows import alignment
+
+    guarantee = Guarantee.named_in(options)
+    if guarantee is not None and guarantee.forbids_second_attempts and alignment.speculates(frame):
+        raise ConfigError(f"{alignment.SPECULATION}: set it to false")
+    frame.write.format("kafkabuf").options(**options).mode("append").save()

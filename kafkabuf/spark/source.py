@@ -1,4 +1,4 @@
-"""The data source: Spark's planner calls it on the driver, before any task runs."""
+"""The data source: Spark's planner calls it on the driver, before any task runs. So does map_in_arrow.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import logging
 from typing import NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from kafkabuf.errors import ConfigError
@@ -14,6 +13,7 @@ from kafkabuf.spark.options import option_names
 from kafkabuf.spark.options.options import SinkOptions
 from kafkabuf.spark.rows.schema import ignored_timestamp, left_out
 from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.worker.data_sources import DataSource
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
 
 logger = logging.getLogger("kafkabuf.spark")
@@ -37,7 +37,7 @@ class KafkabufDataSource(DataSource):
     def name(cls) -> str:
         return "kafkabuf"
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Check the mode, the options and the schema. A ValueError or ConfigError says what to change."""
         if overwrite:
             raise ValueError(
@@ -52,7 +52,7 @@ class KafkabufDataSource(DataSource):
             )
         return BatchWriter(self._sink(options, schema))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Check the options and the schema, once for each micro-batch.
 
         `overwrite` stands for output mode complete: each micro-batch appends the whole result, as in Spark's own sink.

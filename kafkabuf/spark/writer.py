@@ -1,4 +1,4 @@
-"""The writers: Spark calls them, and they call the guarantee of the write (delivery.py).
+"""The writers: Spark calls them, or map_in_arrow.py does, and they call the guarantee of the write (delivery.py).
 
 Python workers on the driver's host make a writer and ask it to commit. `write` runs in the Python workers of the
 executors, once for each task attempt. Spark makes the writer of a stream for each micro-batch, pickles it to the tasks,
@@ -18,28 +18,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
-
 from kafkabuf.errors import KafkaError
 from kafkabuf.spark.options.options import LogReport
 from kafkabuf.spark.reports import kept_report
 from kafkabuf.spark.reports.report import RefusedRow, TaskReport, WriteReport, task_reports
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.worker import notes
+from kafkabuf.spark.worker.data_sources import DataSourceArrowWriter, StreamArrowWriter, WriterCommitMessage
 from kafkabuf.spark.worker.place import TaskAttempt
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    StreamArrowWriter = DataSourceStreamWriter
-elif hasattr(datasource, "DataSourceStreamArrowWriter"):
-    StreamArrowWriter = datasource.DataSourceStreamArrowWriter
-else:  # PySpark 4.0 takes a stream writer that is an Arrow writer too
-
-    class StreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):
-        pass
-
 
 logger = logging.getLogger("kafkabuf.spark")
 _LEVELS = {
@@ -65,18 +54,19 @@ class _Writer:
 
     def __getstate__(self) -> dict[str, Any]:
         """Begin the write: Spark pickles the writer just before it makes the tasks. It may pickle more than once."""
-        if not self.has_begun:
-            self.begun = self._begin()
-            self.refusal = f"refused-{os.urandom(16).hex()}"
-            self.has_begun = True
-        return self.__dict__
-
-    def _begin(self) -> Any:
         try:
-            self.sink = self.sink.with_formats()
-            return self.sink.delivery().begin(is_stream=self.is_stream)
+            self.begin()
         except KafkaError as error:
             raise NotBegunError(str(error)) from None
+        return self.__dict__
+
+    def begin(self) -> None:
+        """Begin the write, once. Raises KafkaError where no task could write."""
+        if not self.has_begun:
+            self.sink = self.sink.with_formats()
+            self.begun = self.sink.delivery().begin(is_stream=self.is_stream)
+            self.refusal = f"refused-{os.urandom(16).hex()}"
+            self.has_begun = True
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport | RefusedRow:
         # Imported late: it loads an extension.
@@ -98,15 +88,18 @@ class _Writer:
                 raise _RowRefusedError(RefusedRow(**note))
             yield batch
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
+    def finish(self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> WriteReport:
+        """Commit, and report. `batch_id` is None for the writer of a `df.write`."""
         reports = task_reports(messages)
         self.sink.commit(reports, batch_id, self.begun)
         options = self.sink.options
         report = WriteReport.from_messages(messages, batch_id, sink_id=options.sink_id, write_id=options.write_id)
         _log_write(report, reports, options.log_report)
         kept_report.keep(report)
+        return report
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def take_back(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Abort. `messages` has None for each task that has not succeeded. It is empty where the tasks are unknown."""
         delivery = self.sink.delivery()
         try:
             delivery.abort([message if isinstance(message, TaskReport) else None for message in messages], self.begun)
@@ -125,10 +118,10 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     is_stream = False
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(messages, None)
+        self.finish(messages, None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort(messages)
+        self.take_back(messages)
 
 
 class StreamWriter(_Writer, StreamArrowWriter):
@@ -137,10 +130,10 @@ class StreamWriter(_Writer, StreamArrowWriter):
     is_stream = True
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._commit(messages, batchId)
+        self.finish(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._abort(messages)
+        self.take_back(messages)
 
 
 class _RowRefusedError(Exception):
@@ -171,7 +164,8 @@ def _log_write(report: WriteReport, tasks: Sequence[TaskReport], wanted: LogRepo
 def _log_failure(messages: Sequence[WriterCommitMessage | None], after_abort: str) -> None:
     _set_up_logging(LogReport.BATCH)
     done = sum(isinstance(message, TaskReport) for message in messages)
-    logger.warning("the write failed: %d of %d tasks had sent all their rows, %s", done, len(messages), after_abort)
+    sent = f"{done} of {len(messages)} tasks had sent all their rows" if messages else "tasks may have sent rows"
+    logger.warning("the write failed: %s, %s", sent, after_abort)
 
 
 def _set_up_logging(wanted: LogReport) -> None:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from kafkabuf.spark import activate, align, foreach_batch, last_report, partition_for, register
+from tests.spark.functions import FUNCTIONS
 from tests.spark.job import PARTITIONS, Job
 
 ROWS = 1000
@@ -128,7 +129,7 @@ STEPS: dict[str, Callable[[StepContext], Any]] = {
     step.__name__: step
     for step in (
         *(at_least_once, registered, from_a_thread, atomic, exactly_once_stream, atomic_stream, at_least_once_stream),
-        *(update_mode, partitions, report, origin, row_too_large, row_at_fault),
+        *(update_mode, partitions, report, origin, row_too_large, row_at_fault, *FUNCTIONS),
     )
 }
 

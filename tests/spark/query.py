@@ -86,7 +86,7 @@ class Query:
 
     def notes(self) -> list[Path]:
         """The notes that the workers have left for each other."""
-        return list(self._notes.iterdir())
+        return [path for path in self._notes.iterdir() if path.is_file()]
 
     def writer(self) -> StreamWriter:
         """A new writer, which has not begun."""

@@ -78,6 +78,7 @@ def test_query_without_its_checkpoint_fails_with_the_reason(
     assert job.committed() == job.expected
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PySpark 4.2 warns of a pandas that it does not know
 def test_foreach_batch_supports_output_mode_update(
     spark: SparkSession, spark_cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:

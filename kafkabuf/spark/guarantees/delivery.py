@@ -1,6 +1,7 @@
 """How the sink keeps a guarantee: one subclass of `Delivery` for each value of `deliveryGuarantee`, in its own file.
 
-`ArrowSink.delivery` chooses the subclass. Spark then makes these calls, most of them in different processes:
+`ArrowSink.delivery` chooses the subclass. Spark, or map_in_arrow.py, then makes these calls, most of them in different
+processes:
 
     begin    driver   before Spark makes the tasks; its result goes to every task
     send     task     once for each task attempt
@@ -55,5 +56,6 @@ class Delivery(ABC, Generic[Begun]):
     def abort(self, reports: Sequence[TaskReport | None], begun: Begun | None) -> None:
         """Take back what can be taken back. `reports` has None for each task that has not succeeded.
 
+        `reports` is empty where the driver does not know how many tasks there were (map_in_arrow.py).
         `begun` is None where Spark has made the writer again: in streams.
         """

@@ -181,14 +181,10 @@ class ExactlyOnce(Delivery[Begun]):
         The driver fences their transactional ids first. No task of this run uses them yet, but a task of an earlier run
         may live on and have a transaction open, or may be about to commit its transaction.
         """
-        sink_id, marker_topic = self.options.sink_id_and_marker_topic()
-        prefix = f"{transactional_id_for(sink_id)}:"
-        for transaction in admin.transactions(prefix):
-            partition = partition_of(transaction.transactional_id)
-            if partition is not None and partition >= first:
-                admin.fence(transaction.transactional_id)
+        self._fence(admin, first)
+        _, marker_topic = self.options.sink_id_and_marker_topic()
         partitions = {
-            number for number in map(partition_of, admin.groups(prefix)) if number is not None and number >= first
+            number for number in map(partition_of, admin.groups(self._prefix)) if number is not None and number >= first
         }
         markers = {}
         for partition in sorted(partitions | {first}):
@@ -196,6 +192,17 @@ class ExactlyOnce(Delivery[Begun]):
             if marker is not None:
                 markers[partition] = marker
         return markers
+
+    def _fence(self, admin: TransactionAdmin, first: int = 0) -> None:
+        """End the transactions of the Spark partitions from `first` on, and fence who began them."""
+        for transaction in admin.transactions(self._prefix):
+            partition = partition_of(transaction.transactional_id)
+            if partition is not None and partition >= first:
+                admin.fence(transaction.transactional_id)
+
+    @property
+    def _prefix(self) -> str:
+        return f"{transactional_id_for(self.options.sink_id_and_marker_topic()[0])}:"
 
     # ---- a task ------------------------------------------------------------------------------------------------------
 
@@ -301,8 +308,13 @@ class ExactlyOnce(Delivery[Begun]):
                 all_markers.refuse_unfit(report.partition, micro_batch, self.options)
 
     def abort(self, reports: Sequence[TaskReport | None], begun: Begun | None) -> None:
-        """End the transactions of tasks that were killed, and those that tasks have left to the driver."""
+        """End the transactions of tasks that were killed, and those that tasks have left to the driver.
+
+        Without reports the driver does not know its tasks, and ends the transactions of every Spark partition.
+        """
         with workers.lent_admin(self.options.producer) as admin:
+            if not reports:
+                self._fence(admin)
             for partition, report in enumerate(reports):
                 if report is None or report.transaction is not None:
                     admin.fence(self._name(partition))

@@ -156,13 +156,14 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    # PySpark 4.0 has no argument for the zone, and takes UTC. Without a zone a timestamp would not be an instant.
+    # PySpark 4.0 and older have no argument for the zone, and take UTC. Without a zone a timestamp would not be an
+    # instant.
     zoned: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     fields = []
     for column in schema.fields:
         try:
             fields += to_arrow_schema(StructType([column]), **zoned)
-        except PySparkException as error:
+        except (PySparkException, TypeError) as error:  # PySpark 3.4 raises a TypeError
             raise SerializationError(f"column '{column.name}': {error}: cast the column, or drop it") from None
     return pa.schema(fields)
 

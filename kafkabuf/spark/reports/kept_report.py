@@ -1,7 +1,8 @@
-"""The reports of a Spark application: the Python workers that commit write files, the user's process reads them.
+"""The reports of a Spark application: the process that commits writes files, the user's process reads them.
 
 Spark commits in Python workers on the driver's host, which are children of the driver's JVM. The user's process is the
-parent or a client of the same JVM. Both find the files in the JVM's folder (notes.py):
+parent or a client of the same JVM, and commits by itself in map_in_arrow.py. Both find the files in the JVM's folder
+(notes.py):
 
     reports/query-QUERY/BATCH.TIME.json    a micro-batch
     reports/write-WRITE/-1.TIME.json       a df.write, with its writeId
@@ -39,8 +40,9 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def keep(report: WriteReport) -> None:
-    """Write a file, in the worker that commits. Without a JVM above this process nobody could read the file."""
-    jvm = notes.jvm_above(os.getpid())
+    """Write a file, in the process that commits. Without a JVM nobody could read the file."""
+    # The user's process may lie under another JVM than that of its session: an IDE, or a scheduler's agent.
+    jvm = _jvm_of_session() or notes.jvm_above(os.getpid())
     application = None if jvm is None else _of_application(jvm)
     if application is None:
         return
@@ -186,12 +188,20 @@ def _query_id(query: StreamingQuery | str) -> str:
 
 def _of_session() -> Path:
     """The folder of the reports of this process's session."""
+    jvm = _jvm_of_session()
+    if jvm is None:
+        raise RuntimeError("there is no classic Spark session in this process: the driver's log has the reports")
+    application = _of_application(jvm)
+    if application is None:
+        raise RuntimeError("the reports have no folder on this host: the driver's log has them, and the reason")
+    return application
+
+
+def _jvm_of_session() -> int | None:
+    """The pid of the JVM that this process's classic session has; None without such a session."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
     if context is None or context._jvm is None:
-        raise RuntimeError("there is no classic Spark session in this process: the driver's log has the reports")
-    application = _of_application(int(context._jvm.java.lang.ProcessHandle.current().pid()))
-    if application is None:
-        raise RuntimeError("the reports have no folder on this host: the driver's log has them, and the reason")
-    return application
+        return None
+    return int(context._jvm.java.lang.ProcessHandle.current().pid())

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import WriterCommitMessage
-
 from kafkabuf import errors
 from kafkabuf.append.offset_range import OffsetRange, merge_ranges
 from kafkabuf.errors import KafkaError
+from kafkabuf.spark.worker.data_sources import WriterCommitMessage
 
 if TYPE_CHECKING:
     from kafkabuf.sharing import SharedTransaction

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -23,6 +24,14 @@ class MicroBatch:
     number: int
     query_id: str
     run_id: str
+
+    @classmethod
+    def of_properties(cls, value_of: Callable[[str], str | None]) -> Self | None:
+        """The micro-batch of a thread, by the thread's local properties in Spark; None outside of a stream."""
+        number, query_id = value_of(_BATCH_ID), value_of(_QUERY_ID)
+        if number is None or query_id is None:
+            return None
+        return cls(int(number), query_id, value_of(_RUN_ID) or "")
 
 
 @dataclass(frozen=True)
@@ -47,11 +56,7 @@ class TaskAttempt:
         context = TaskContext.get()
         if context is None:
             return cls(-1, -1, None)
-        number = context.getLocalProperty(_BATCH_ID)
-        query_id = context.getLocalProperty(_QUERY_ID)
-        micro_batch = None
-        if number is not None and query_id is not None:
-            micro_batch = MicroBatch(int(number), query_id, context.getLocalProperty(_RUN_ID) or "")
+        micro_batch = MicroBatch.of_properties(context.getLocalProperty)
         return cls(
             context.partitionId(), context.attemptNumber(), micro_batch, context.taskAttemptId(), context.stageId()
         )

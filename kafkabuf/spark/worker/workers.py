@@ -1,4 +1,4 @@
-"""The producers and admins that live in this Python worker from task to task, and from micro-batch to micro-batch.
+"""The producers and admins that live in this process from task to task, and from micro-batch to micro-batch.
 
 Spark uses a Python worker for one task after the other, and ends it with os._exit or SIGKILL. So a producer keeps its
 connections, metadata and memory for the next task with the same settings. A producer with transactions serves the
@@ -10,12 +10,14 @@ that no task has used for a minute is closed.
 
 What a kept client knows of topics may be wrong: a topic may have been deleted and made again, with fewer partitions. So
 it asks for metadata before the first row of a write that it has not served yet.
+In the user's process several threads may write at the same time (map_in_arrow.py).
 
 Only tasks and the transactional guarantees import this module: it loads the extensions.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from typing import NamedTuple, TypeVar, cast
 from kafkabuf.admin.transactions import TransactionAdmin
 from kafkabuf.config.model import ProducerConfig
 from kafkabuf.process._time import monotonic
+from kafkabuf.process.threads import Lock
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.sharing import refresh
 from kafkabuf.spark.options.option_names import Settings
@@ -56,7 +59,8 @@ class _Idle(NamedTuple):
     """The write that it has served last."""
 
 
-# The key has the process id: a forked child must not use the sockets and threads of its parent.
+_lock = Lock()
+# The lock is held. The key has the process id: a forked child must not use the sockets and threads of its parent.
 _idle: dict[tuple[int, str, Settings], list[_Idle]] = {}
 
 
@@ -133,8 +137,9 @@ def _lent(kind: str, settings: Settings, make: Callable[[], Kept], close_seconds
     key = (os.getpid(), kind, settings)
     write = TaskAttempt.current().write
     _close_idle()
-    kept = _idle.get(key)
-    idle = kept.pop() if kept else None
+    with _lock:
+        kept = _idle.get(key)
+        idle = kept.pop() if kept else None
     client = make() if idle is None else cast(Kept, idle.client)
     try:
         if idle is not None and idle.write != write:
@@ -143,7 +148,8 @@ def _lent(kind: str, settings: Settings, make: Callable[[], Kept], close_seconds
     except BaseException:
         close_after_failure(client, close_seconds)
         raise
-    _idle.setdefault(key, []).append(_Idle(client, monotonic(), write))
+    with _lock:
+        _idle.setdefault(key, []).append(_Idle(client, monotonic(), write))
 
 
 def _refresh(client: KafkaProducer | TransactionAdmin) -> None:
@@ -164,17 +170,24 @@ def close_after_failure(client: KafkaProducer | TransactionAdmin, seconds: float
 
 def _close_idle() -> None:
     """Close what no task has used for a minute: a query that has ended leaves its producers behind."""
-    oldest = monotonic() - _IDLE_SECONDS
-    for key, kept in _idle.items():
-        if key[0] == os.getpid():
-            for idle in [idle for idle in kept if idle.since < oldest]:
-                kept.remove(idle)
-                idle.client.close()
-                heap.thaw()
+    for idle in _taken(before=monotonic() - _IDLE_SECONDS):
+        idle.client.close()
+        heap.thaw()
 
 
 def close_all() -> None:
-    """Close every producer and admin that no task uses now. For tests: Spark ends a worker without a call."""
-    for key in [key for key in _idle if key[0] == os.getpid()]:
-        for idle in _idle.pop(key):
-            idle.client.close()
+    """Close every producer and admin that no thread uses now. Spark ends its own workers without a call."""
+    for idle in _taken(before=math.inf):
+        idle.client.close()
+
+
+def _taken(before: float) -> list[_Idle]:
+    """What this process has kept since before a time. The store has it no longer."""
+    taken: list[_Idle] = []
+    with _lock:
+        for key in [key for key in _idle if key[0] == os.getpid()]:
+            kept = _idle.pop(key)
+            taken += [idle for idle in kept if idle.since < before]
+            if newer := [idle for idle in kept if idle.since >= before]:
+                _idle[key] = newer
+    return taken

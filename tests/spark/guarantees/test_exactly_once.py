@@ -404,6 +404,22 @@ def test_abort_unblocks_readers_at_once(atomic_query: Query, cluster: EmbeddedCl
     assert committed_values(cluster, topic) == all_values(1)
 
 
+def test_abort_without_reports_ends_the_transactions_of_all_tasks(
+    query: Query, cluster: EmbeddedCluster, topic: str
+) -> None:
+    query.task(query.begun(), 0, 0)
+    query.restart()
+    writer = query.begun()
+    query.task(writer, 0, 1)  # in a replay the driver ends the transactions, with each guarantee
+    with workers.lent_admin(query.sink.options.producer) as admin:
+        name = transactional_id_for(f"sink-{topic}")
+        assert "Ongoing" in [transaction.state for transaction in admin.transactions(name)]
+        writer.abort([], 0)
+        assert "Ongoing" not in [transaction.state for transaction in admin.transactions(name)]
+    query.batch(0)
+    assert committed_values(cluster, topic) == all_values(1)
+
+
 def test_transaction_that_another_driver_took_over_is_not_committed(
     atomic_query: Query, cluster: EmbeddedCluster, topic: str
 ) -> None:

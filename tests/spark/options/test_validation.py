@@ -14,16 +14,18 @@ import uuid
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+import kafkabuf.spark
 from kafkabuf.broker import EmbeddedCluster, Security
-from kafkabuf.errors import ConfigError, UnknownTopicOrPartitionError
+from kafkabuf.errors import ConfigError, KafkaError, UnknownTopicOrPartitionError
 from kafkabuf.protocol.messages import METADATA
-from kafkabuf.spark import KafkabufDataSource, WriteReport, foreach_batch, source, verify
+from kafkabuf.spark import KafkabufDataSource, WriteReport, foreach_batch, map_in_arrow, source, verify, write
 from kafkabuf.spark.guarantees import preflight
 from kafkabuf.spark.rows import alignment
 from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
@@ -515,13 +517,9 @@ class Frame:
         settings = {} if speculation is None else {"spark.speculation": speculation}
         self.sparkSession = SimpleNamespace(conf=settings)
         self.columns = ["partition"]
-        self.write = self
 
     def repartitionById(self, *_: Any) -> str:
         return "aligned"
-
-    def __getattr__(self, name: str) -> Any:  # format(...).options(...).mode(...).save()
-        return lambda *_, **__: self
 
 
 @pytest.mark.parametrize("speculation", [None, "false", "true"])
@@ -534,18 +532,32 @@ def test_speculation_is_reported_before_any_task_runs(
     assert [str(warning.message) for warning in recwarn] == [
         f"{alignment.SPECULATION}, and align() is for such writes"
     ] * (speculation == "true")
+    begun = Mock(side_effect=KafkaError("begun"))
+    monkeypatch.setattr(BatchWriter, "begin", begun)
     for guarantee in ("at_least_once", "atomic"):
-        write = foreach_batch({**SERVERS, "topic": "t", "deliveryguarantee": guarantee, "sinkId": "s"})
-        if (guarantee, speculation) == ("atomic", "true"):
-            with pytest.raises(ConfigError, match=r"spark\.speculation is true: .*set it to false"):
-                write(frame, 0)
-        else:
-            write(frame, 0)
+        options = {**SERVERS, "topic": "t", "deliveryguarantee": guarantee, "sinkid": "s"}
+        writer = KafkabufDataSource(options).writer(T.StructType([T.StructField(*VALUE)]), overwrite=False)
+        is_refused = (guarantee, speculation) == ("atomic", "true")
+        error = r"spark\.speculation is true: .*set it to false" if is_refused else "begun"
+        with pytest.raises(KafkaError, match=error):
+            map_in_arrow.run(frame, writer, None)
 
 
-def test_foreach_batch_refuses_exactly_once() -> None:
-    with pytest.raises(ConfigError, match="exactly_once needs"):
-        foreach_batch({**SERVERS, "DeliveryGuarantee": "Exactly_Once"})
+@pytest.mark.parametrize("has_data_sources", [True, False])
+def test_write_over_spark_connect_needs_data_sources(has_data_sources: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafkabuf.spark, "HAS_DATA_SOURCES", has_data_sources)
+    frame: Any = Mock(isStreaming=False)
+    type(frame).__module__ = "pyspark.sql.connect.dataframe"
+    if has_data_sources:
+        assert write(frame, SERVERS, Topic="t", driverCheck=False, sinkId=None) is None
+        frame.write.format.assert_called_once_with("kafkabuf")
+        given = frame.write.format().options.call_args.kwargs
+        assert given == {**SERVERS, "topic": "t", "drivercheck": "false"}
+    else:
+        with pytest.raises(ConfigError, match="needs them over Spark Connect: use a classic session"):
+            write(frame, SERVERS)
+        with pytest.raises(ConfigError, match="needs them over Spark Connect: use a classic session"):
+            foreach_batch(SERVERS)(frame, 0)
 
 
 def test_verify_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -285,6 +285,7 @@ def test_queries_with_one_name_share_their_metrics(application: Path) -> None:
 # ---- Spark -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PySpark 4.2 warns of a pandas that it does not know
 def test_spark_calls_the_listener_with_the_report_of_each_micro_batch(
     spark: SparkSession, spark_cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
