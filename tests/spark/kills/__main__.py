@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="seed of the random kills (default %(default)s)")
     parser.add_argument("--master", default=Job.master, help="Spark's for kills at each step (default %(default)s)")
     parser.add_argument("--value-format", choices=["raw", "avro"], default="raw", help="the sink's valueFormat")
+    parser.add_argument("--via", choices=["format", "foreach_batch"], default="format", help="how the stream writes")
     parser.add_argument("--folder", type=Path, help="keep the files of the tests there (default: keep none)")
     parser.add_argument("--no-steps", action="store_true", help="leave out the kills at each step")
     arguments = parser.parse_args()
@@ -62,21 +63,21 @@ def main() -> None:
 
 
 def _runs(broker: Broker, guarantee: str, arguments: argparse.Namespace) -> Iterator[tuple[str, Run]]:
-    value_format: str = arguments.value_format
+    value_format, via = arguments.value_format, arguments.via
     if not arguments.no_steps:
-        plan = [kill for kill in plan_for(guarantee) if arguments.step is None or kill.step in arguments.step]
+        plan = [kill for kill in plan_for(guarantee, via) if arguments.step is None or kill.step in arguments.step]
         if not plan:
             sys.exit(f"{guarantee} has no step {' or '.join(arguments.step)}: {', '.join(STEPS[guarantee])}")
         master = arguments.master
         yield (
             "kills at each step",
-            lambda root: at_each_step(broker, root, guarantee, plan, master=master, value_format=value_format),
+            lambda root: at_each_step(broker, root, guarantee, plan, master=master, value_format=value_format, via=via),
         )
     if arguments.kills:
         rows, kills, seed = arguments.rows, arguments.kills, arguments.seed
         yield (
             f"kills at random, seed {seed}",
-            lambda root: at_random(broker, root, guarantee, rows, kills, seed, value_format),
+            lambda root: at_random(broker, root, guarantee, rows, kills, seed, value_format, via),
         )
 
 

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kafkabuf.spark import align
+from kafkabuf.spark import align, map_in_arrow
 from tests.spark.kills.job import Folder, Job
 from tests.spark.kills.source import MortalDataSource
 
@@ -61,6 +61,12 @@ def frame(spark: SparkSession, job: Job, folder: Folder) -> DataFrame:
     return align(rows, job.partitions) if job.guarantee == "atomic" else rows
 
 
+def write(frame: DataFrame, batch_id: int) -> None:
+    """What the function of foreach_batch() does."""
+    options = {name.lower(): value for name, value in Folder.here().job().options().items()}
+    map_in_arrow.run(frame, MortalDataSource(options).streamWriter(frame.schema, overwrite=False), batch_id)
+
+
 def main() -> None:
     folder = Folder.here()
     job = folder.job()
@@ -69,11 +75,16 @@ def main() -> None:
     assert context._jvm is not None
     jvm = int(context._jvm.java.lang.ProcessHandle.current().pid())
     (folder.root / "driver.json").write_text(json.dumps({"python": os.getpid(), "jvm": jvm}))
-    spark.dataSource.register(MortalDataSource)
+    if job.via == "format":
+        spark.dataSource.register(MortalDataSource)
     folder.record("driver")
     failed: Counter[int] = Counter()
     while True:
-        writer = frame(spark, job, folder).writeStream.format(MortalDataSource.name()).options(**job.options())
+        writer = frame(spark, job, folder).writeStream
+        if job.via == "format":
+            writer = writer.format(MortalDataSource.name()).options(**job.options())
+        else:
+            writer = writer.foreachBatch(write)
         writer = writer.option("checkpointLocation", str(folder.checkpoint))
         folder.record("query")
         try:

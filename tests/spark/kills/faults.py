@@ -119,13 +119,16 @@ def _claim(step: str) -> Kill | None:
 def _kill(victim: Victim) -> None:
     driver = json.loads((Folder.here().root / "driver.json").read_text())
     jvm = jvm_above(os.getpid())
+    is_driver = os.getpid() == driver["python"]  # in foreach_batch() the user's process commits
     if victim in (Victim.DRIVER, Victim.ORPHAN):
-        _end(driver["python"])
+        if not is_driver:
+            _end(driver["python"])
         _end(driver["jvm"])
     elif victim is Victim.EXECUTOR and jvm is not None:
         _end(jvm)
     # A task in an executor continues after its driver has died: the executor notices later.
-    if victim in (Victim.WORKER, Victim.EXECUTOR) or (victim is Victim.DRIVER and jvm == driver["jvm"]):
+    is_worker = victim in (Victim.WORKER, Victim.EXECUTOR)
+    if is_worker or is_driver or (victim is Victim.DRIVER and jvm == driver["jvm"]):
         _end(os.getpid())
 
 

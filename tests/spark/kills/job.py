@@ -93,7 +93,8 @@ class Job:
     """A stream of `batches` micro-batches with `rows` rows each, read from `files` files. Each file is a task.
 
     The key of row n is the number n in `DIGITS` digits. Its value is the key, padded to `size` bytes. With
-    `value_format` "avro" the value is a record of the number and of this text: `VALUE_SCHEMA`.
+    `value_format` "avro" the value is a record of the number and of this text: `VALUE_SCHEMA`. `via` is "format", for
+    the data source, or "foreach_batch".
     """
 
     servers: str
@@ -107,6 +108,7 @@ class Job:
     arrow_rows: int = 100
     master: str = "local-cluster[2,1,1024]"
     value_format: str = "raw"
+    via: str = "format"
 
     def padded(self, number: int) -> str:
         """The text of a row."""

@@ -103,9 +103,16 @@ class Outcome:
         return "the task was retried"
 
 
-def plan_for(guarantee: str) -> list[Kill]:
-    """Every victim at every step, each in its own micro-batch. The first micro-batch has no kill."""
-    pairs = ((step, victim) for step, victims in STEPS[guarantee].items() for victim in victims)
+def plan_for(guarantee: str, via: str = Job.via) -> list[Kill]:
+    """Every victim at every step, each in its own micro-batch. The first micro-batch has no kill.
+
+    In foreach_batch() the driver commits in the user's process, not in a Python worker.
+    """
+    pairs = (
+        (step, victim)
+        for step, victims in STEPS[guarantee].items()
+        for victim in (victims if via == "format" or Victim.EXECUTOR in victims else (Victim.DRIVER,))
+    )
     return [Kill(batch, step, victim) for batch, (step, victim) in enumerate(pairs, start=1)]
 
 
@@ -117,11 +124,12 @@ def at_each_step(
     rows: int = 1_800,
     master: str = Job.master,
     value_format: str = Job.value_format,
+    via: str = Job.via,
 ) -> Outcome:
     """Run the kills of the plan on small micro-batches."""
     kills = list(plan)
     batches = max((kill.batch for kill in kills), default=0) + 2
-    job = _job(broker, guarantee, batches=batches, rows=rows, master=master, value_format=value_format)
+    job = _job(broker, guarantee, batches=batches, rows=rows, master=master, value_format=value_format, via=via)
     return _run(job, root, kills)
 
 
@@ -133,6 +141,7 @@ def at_random(
     kills: int,
     seed: int,
     value_format: str = Job.value_format,
+    via: str = Job.via,
 ) -> Outcome:
     """Run many rows and kill `kills` tasks at random moments."""
     rng = random.Random(seed)
@@ -146,6 +155,7 @@ def at_random(
         size=100,
         arrow_rows=2_000,
         value_format=value_format,
+        via=via,
     )
     plan = [
         Kill(batch, AT_RANDOM, Victim.WORKER, rng.randrange(_RANDOM_ARROW_BATCHES), rng.uniform(0, _RANDOM_DELAY))

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafkabuf.spark import KafkabufDataSource
+from kafkabuf.spark import KafkabufDataSource, WriteReport
 from kafkabuf.spark.reports.report import RefusedRow, TaskReport
+from kafkabuf.spark.worker.data_sources import WriterCommitMessage
 from kafkabuf.spark.writer import StreamWriter
 
 
 class MortalWriter(StreamWriter):
-    def __getstate__(self) -> dict[str, Any]:
+    def begin(self) -> None:
         # Imported late: faults loads the extensions, which not every process that imports this module may load.
         from tests.spark.kills import faults
 
         faults.install()
-        return super().__getstate__()
+        super().begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport | RefusedRow:
         from tests.spark.kills import faults
@@ -28,13 +27,14 @@ class MortalWriter(StreamWriter):
         faults.install()
         return super().write(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def finish(self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> WriteReport:
         from tests.spark.kills import faults
 
         faults.install()
         faults.at("before commit")
-        super().commit(messages, batchId)
+        report = super().finish(messages, batch_id)
         faults.at("after commit")
+        return report
 
 
 class MortalDataSource(KafkabufDataSource):
@@ -42,7 +42,5 @@ class MortalDataSource(KafkabufDataSource):
     def name(cls) -> str:
         return "kafkabuf_mortal"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        writer = super().streamWriter(schema, overwrite)
-        assert isinstance(writer, StreamWriter)
-        return MortalWriter(writer.sink)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return MortalWriter(super().streamWriter(schema, overwrite).sink)
