@@ -110,6 +110,7 @@ test-spark-kills: java build  ## Kill Spark's processes at every step of each gu
 	@$(BIN)/python -m rigs.real_kafka --fetch
 	@$(BIN)/python -m tests.spark.kills $(ARGS)
 	@$(BIN)/python -m tests.spark.kills --value-format avro --step mid-produce --kills 5 $(ARGS)
+	@$(BIN)/python -m tests.spark.kills --via foreach_batch --broker embedded --kills 0 $(ARGS)
 
 test-spark-kill: java build  ## Kill Spark's processes at one step of each guarantee, on the embedded broker
 	@$(BIN)/python -m tests.spark.kills --broker embedded --step mid-produce --kills 0 $(ARGS)

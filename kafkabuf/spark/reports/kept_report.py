@@ -41,15 +41,14 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 def keep(report: WriteReport) -> None:
     """Write a file, in the process that commits. Without a JVM nobody could read the file."""
-    # The user's process may lie under another JVM than that of its session: an IDE, or a scheduler's agent.
-    jvm = _jvm_of_session() or notes.jvm_above(os.getpid())
-    application = None if jvm is None else _of_application(jvm)
-    if application is None:
-        return
     try:
-        _write(report, application)
-    except OSError as error:
-        # The rows are committed: a full disk must not fail their write.
+        # The user's process may lie under another JVM than that of its session: an IDE, or a scheduler's agent.
+        jvm = _jvm_of_session() or notes.jvm_above(os.getpid())
+        application = None if jvm is None else _of_application(jvm)
+        if application is not None:
+            _write(report, application)
+    except Exception as error:
+        # The rows are committed: a full disk, or a JVM that ends now, must not fail their write.
         logger.warning("last_report() will miss a report, because its file cannot be written: %s", error)
 
 

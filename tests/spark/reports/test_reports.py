@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -85,6 +86,15 @@ def test_write_within_foreach_batch_is_found_by_its_query_and_by_its_write_id(ap
     kept_report.keep(report)
     assert report.batch == 5
     assert last_report(ORDERS) == last_report(write_id="orders-5") == last_report() == report
+
+
+def test_report_that_cannot_be_kept_does_not_fail_its_write(
+    application: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kept_report, "_jvm_of_session", Mock(side_effect=ConnectionRefusedError("the JVM has ended")))
+    kept_report.keep(report_of(ORDERS, 5))
+    assert "last_report() will miss a report" in caplog.text
+    assert "the JVM has ended" in caplog.text
 
 
 def test_name_finds_an_active_query_and_no_other(application: Path, monkeypatch: pytest.MonkeyPatch) -> None:
