@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.errors import KafkaError
+from kafkabuf.spark import map_in_arrow
+from kafkabuf.spark.options.options import SinkOptions
+from kafkabuf.spark.reports.report import TaskReport
 from tests.spark.driver import STEPS, StepContext
 from tests.spark.functions import ROWS
 from tests.spark.job import PARTITIONS
@@ -136,3 +142,72 @@ def test_functions_hold_their_promises_under_this_pyspark(
     )
     returned = json.loads(json.dumps(STEPS[step](context)))
     CHECKS[step](cluster, context.topic, returned)
+
+
+# ---- the driver, without Spark ---------------------------------------------------------------------------------------
+
+
+class Frame:
+    """A frame whose tasks run in this process, one for each of `partitions`. `failure` is that of Spark's job."""
+
+    def __init__(self, partitions: Sequence[int], failure: Exception | None = None) -> None:
+        self._partitions, self._failure = partitions, failure
+        self._rows: list[Any] = []
+        self.sparkSession = Mock(conf={})
+
+    def mapInArrow(self, send: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]], schema: str) -> Frame:
+        assert schema == "report binary"
+        self._rows = [Mock(report=batch["report"][0].as_py()) for _ in self._partitions for batch in send(iter(()))]
+        return self
+
+    def collect(self) -> list[Any]:
+        if self._failure is not None:
+            raise self._failure
+        return self._rows
+
+
+def writer_of(partitions: Sequence[int]) -> Mock:
+    """A writer whose tasks report these partitions."""
+    writer = Mock()
+    writer.sink.options = SinkOptions.parse({"kafka.bootstrap.servers": "localhost:9092", "topic": "t"})
+    writer.write.side_effect = [report_of(partition) for partition in partitions]
+    return writer
+
+
+def report_of(partition: int) -> TaskReport:
+    return TaskReport(partition, 0, 1, 1, ())
+
+
+def calls_of(writer: Mock) -> list[str]:
+    return [name for name, _, _ in writer.method_calls]
+
+
+def test_driver_begins_before_the_tasks_and_commits_their_reports() -> None:
+    writer, frame = writer_of([0, 1]), cast(Any, Frame([0, 1]))
+    assert map_in_arrow.run(frame, writer, 7) is writer.finish.return_value
+    assert calls_of(writer) == ["begin", "write", "write", "finish"]
+    writer.finish.assert_called_once_with([report_of(0), report_of(1)], 7)
+
+
+def test_driver_takes_back_a_write_whose_task_failed() -> None:
+    writer, frame = writer_of([0, 1]), cast(Any, Frame([0, 1], failure=ValueError("the task failed")))
+    with pytest.raises(ValueError, match="the task failed"):
+        map_in_arrow.run(frame, writer, None)
+    writer.take_back.assert_called_once_with([])
+    writer.finish.assert_not_called()
+
+
+def test_driver_takes_back_a_write_whose_commit_failed() -> None:
+    writer, frame = writer_of([0]), cast(Any, Frame([0]))
+    writer.finish.side_effect = KafkaError("no")
+    with pytest.raises(KafkaError, match="no"):
+        map_in_arrow.run(frame, writer, None)
+    writer.take_back.assert_called_once_with([report_of(0)])
+
+
+def test_driver_that_misses_a_report_commits_nothing() -> None:
+    writer, frame = writer_of([0, 2]), cast(Any, Frame([0, 2]))
+    with pytest.raises(KafkaError, match=r"the reports of the tasks \[0, 2\]"):
+        map_in_arrow.run(frame, writer, None)
+    writer.finish.assert_not_called()
+    writer.take_back.assert_called_once_with([])
