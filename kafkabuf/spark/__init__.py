@@ -14,12 +14,11 @@ from kafkabuf import extras
 from kafkabuf.errors import ConfigError
 
 with extras.needs("spark", "kafkabuf.spark"):
-    from kafkabuf.spark.options.options import Guarantee
     from kafkabuf.spark.reports.kept_report import last_report
     from kafkabuf.spark.reports.listener import ReportListener
     from kafkabuf.spark.reports.report import TaskReport, WriteReport
     from kafkabuf.spark.source import KafkabufDataSource
-    from kafkabuf.spark.worker.data_sources import HAS_DATA_SOURCES
+    from kafkabuf.spark.worker.data_sources import HAS_DATA_SOURCES, no_data_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,7 +51,10 @@ def register(spark: SparkSession) -> None:
     Raises ConfigError under PySpark 3, which has no Python data sources.
     """
     if not HAS_DATA_SOURCES:
-        raise ConfigError(f'{_no_data_sources()}, so format("kafkabuf") is unknown: call {_FUNCTIONS}')
+        raise ConfigError(
+            f'{no_data_sources()}, so format("kafkabuf") is unknown: call kafkabuf.spark.write(df, ...), and for '
+            "streams df.writeStream.foreachBatch(kafkabuf.spark.foreach_batch(...))"
+        )
     from pyspark.errors import AnalysisException
 
     try:
@@ -119,13 +121,7 @@ def write(frame: DataFrame, options: Mapping[str, Any] | None = None, **more: An
     """
     from kafkabuf.spark import map_in_arrow
 
-    given = _texts({**(options or {}), **more})
-    if frame.isStreaming:
-        raise ConfigError("write() is for batches: use df.writeStream.foreachBatch(kafkabuf.spark.foreach_batch(...))")
-    if not _is_remote(frame):
-        return map_in_arrow.write(frame, given)
-    _save(frame, given)
-    return None
+    return map_in_arrow.write(frame, {**(options or {}), **more})
 
 
 def foreach_batch(options: Mapping[str, Any] | None = None, **more: Any) -> Callable[[DataFrame, int], None]:
@@ -137,48 +133,11 @@ def foreach_batch(options: Mapping[str, Any] | None = None, **more: Any) -> Call
     guarantee: atomic while spark.speculation is true, and exactly_once over Spark Connect, which does not tell the
     tasks their micro-batch. There atomic writes each micro-batch at once, and twice if Spark replays it.
     """
-    given = _texts({**(options or {}), **more})
+    given = {**(options or {}), **more}
 
-    def write(frame: DataFrame, batch_id: int) -> None:
+    def write_batch(frame: DataFrame, batch_id: int) -> None:
         from kafkabuf.spark import map_in_arrow
 
-        if _is_remote(frame):
-            _save(frame, given)
-        else:
-            map_in_arrow.write_micro_batch(frame, batch_id, given)
+        map_in_arrow.write_micro_batch(frame, batch_id, given)
 
-    return write
-
-
-_FUNCTIONS = (
-    "kafkabuf.spark.write(df, ...), and for streams df.writeStream.foreachBatch(kafkabuf.spark.foreach_batch(...))"
-)
-
-
-def _no_data_sources() -> str:
-    import pyspark
-
-    return f"PySpark {pyspark.__version__} has no Python data sources"
-
-
-def _texts(options: Mapping[str, Any]) -> dict[str, str]:
-    """The options as Spark gives them to a data source: names in lower case, values as text. A None is left out."""
-    given = {name.lower(): value for name, value in options.items() if value is not None}
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
-
-
-def _is_remote(frame: DataFrame) -> bool:
-    """Whether the frame belongs to a session of Spark Connect: its driver is another process."""
-    return type(frame).__module__.startswith("pyspark.sql.connect.")
-
-
-def _save(frame: DataFrame, options: Mapping[str, str]) -> None:
-    """Write over Spark Connect: with the data source, which Spark runs where the driver is."""
-    if not HAS_DATA_SOURCES:
-        raise ConfigError(f"{_no_data_sources()}, and the sink needs them over Spark Connect: use a classic session")
-    from kafkabuf.spark.rows import alignment
-
-    guarantee = Guarantee.named_in(options)
-    if guarantee is not None and guarantee.forbids_second_attempts and alignment.speculates(frame):
-        raise ConfigError(f"{alignment.SPECULATION}: set it to false")
-    frame.write.format("kafkabuf").options(**options).mode("append").save()
+    return write_batch

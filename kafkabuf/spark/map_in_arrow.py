@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkabuf.errors import ConfigError, IllegalStateError, KafkaError
-from kafkabuf.spark.options.options import SinkOptions
+from kafkabuf.spark.options.options import Guarantee, SinkOptions
 from kafkabuf.spark.reports.report import TaskReport, WriteReport
 from kafkabuf.spark.rows import alignment
 from kafkabuf.spark.source import KafkabufDataSource
+from kafkabuf.spark.worker.data_sources import HAS_DATA_SOURCES, no_data_sources
 from kafkabuf.spark.worker.place import MicroBatch
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
 
@@ -40,11 +41,17 @@ if TYPE_CHECKING:
 _REPORT = "report binary"
 
 
-def write(frame: DataFrame, options: Mapping[str, str]) -> WriteReport:
-    """Write a DataFrame. The names of the options are in lower case."""
+def write(frame: DataFrame, options: Mapping[str, Any]) -> WriteReport | None:
+    """See `kafkabuf.spark.write`."""
     from kafkabuf.spark.worker import workers
 
-    writer = KafkabufDataSource(dict(options)).writer(frame.schema, overwrite=False)
+    given = _texts(options)
+    if frame.isStreaming:
+        raise ConfigError("write() is for batches: use df.writeStream.foreachBatch(kafkabuf.spark.foreach_batch(...))")
+    if _is_remote(frame):
+        _save(frame, given)
+        return None
+    writer = KafkabufDataSource(given).writer(frame.schema, overwrite=False)
     try:
         return run(frame, writer, None)
     finally:
@@ -52,17 +59,25 @@ def write(frame: DataFrame, options: Mapping[str, str]) -> WriteReport:
         workers.close_all()
 
 
-def write_micro_batch(frame: DataFrame, batch_id: int, options: Mapping[str, str]) -> WriteReport:
-    """Write a micro-batch of a stream. The names of the options are in lower case."""
-    writer = KafkabufDataSource(dict(options)).streamWriter(frame.schema, overwrite=False)
-    return run(frame, writer, batch_id)
+def write_micro_batch(frame: DataFrame, batch_id: int, options: Mapping[str, Any]) -> WriteReport | None:
+    """See `kafkabuf.spark.foreach_batch`."""
+    given = _texts(options)
+    if _is_remote(frame):
+        _save(frame, given)
+        return None
+    return run(frame, KafkabufDataSource(given).streamWriter(frame.schema, overwrite=False), batch_id)
+
+
+def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+    """The options as Spark gives them to a data source: names in lower case, values as text. A None is left out."""
+    given = {name.lower(): value for name, value in options.items() if value is not None}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
 def run(frame: DataFrame, writer: BatchWriter | StreamWriter, batch_id: int | None) -> WriteReport:
     """Write a DataFrame with its writer, and commit. `batch_id` is for the writer of a stream."""
     options = writer.sink.options
-    if options.guarantee.forbids_second_attempts and alignment.speculates(frame):
-        raise ConfigError(f"{alignment.SPECULATION}: set it to false")
+    _check_speculation(frame, options.guarantee)
     if batch_id is not None and options.guarantee.is_transactional:
         _check_micro_batch(frame.sparkSession, batch_id, options)
     writer.begin()
@@ -73,6 +88,11 @@ def run(frame: DataFrame, writer: BatchWriter | StreamWriter, batch_id: int | No
     except BaseException:  # also where the user stops the query or the program
         writer.take_back(reports)
         raise
+
+
+def _check_speculation(frame: DataFrame, guarantee: Guarantee | None) -> None:
+    if guarantee is not None and guarantee.forbids_second_attempts and alignment.speculates(frame):
+        raise ConfigError(f"{alignment.SPECULATION}: set it to false")
 
 
 def _check_micro_batch(session: SparkSession, batch_id: int, options: SinkOptions) -> None:
@@ -116,3 +136,19 @@ def _sending(writer: BatchWriter | StreamWriter) -> Send:
 def _sending_nothing(writer: BatchWriter | StreamWriter) -> Send:
     send = _sending(writer)
     return lambda batches: send(iter(()))
+
+
+# ---- Spark Connect ---------------------------------------------------------------------------------------------------
+
+
+def _is_remote(frame: DataFrame) -> bool:
+    """Whether the frame belongs to a session of Spark Connect: its driver is another process."""
+    return type(frame).__module__.startswith("pyspark.sql.connect.")
+
+
+def _save(frame: DataFrame, options: Mapping[str, str]) -> None:
+    """Write with the data source, whose driver's part Spark runs where the driver is."""
+    if not HAS_DATA_SOURCES:
+        raise ConfigError(f"{no_data_sources()}, and the sink needs them over Spark Connect: use a classic session")
+    _check_speculation(frame, Guarantee.named_in(options))
+    frame.write.format("kafkabuf").options(**options).mode("append").save()

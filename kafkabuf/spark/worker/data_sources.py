@@ -5,8 +5,15 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-# Without pyspark this raises the ModuleNotFoundError that names it.
+import pyspark
+
 HAS_DATA_SOURCES = find_spec("pyspark.sql.datasource") is not None
+
+
+def no_data_sources() -> str:
+    """Why PySpark 3 does not know the format, as the beginning of a sentence."""
+    return f"PySpark {pyspark.__version__} has no Python data sources"
+
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource as DataSource

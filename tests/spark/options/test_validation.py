@@ -21,7 +21,6 @@ import pytest
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-import kafkabuf.spark
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.errors import ConfigError, KafkaError, UnknownTopicOrPartitionError
 from kafkabuf.protocol.messages import METADATA
@@ -545,7 +544,7 @@ def test_speculation_is_reported_before_any_task_runs(
 
 @pytest.mark.parametrize("has_data_sources", [True, False])
 def test_write_over_spark_connect_needs_data_sources(has_data_sources: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafkabuf.spark, "HAS_DATA_SOURCES", has_data_sources)
+    monkeypatch.setattr(map_in_arrow, "HAS_DATA_SOURCES", has_data_sources)
     frame: Any = Mock(isStreaming=False)
     type(frame).__module__ = "pyspark.sql.connect.dataframe"
     if has_data_sources:
