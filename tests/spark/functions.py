@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from google.protobuf import descriptor_pb2
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import kafkabuf.spark
@@ -147,9 +148,20 @@ def _run_killed_and_replayed(context: StepContext, guarantee: str) -> list[str]:
             # As if the driver had died after the sink's commit and before Spark's.
             job.forget_newest_commit()
             job.add_file(rows)
-        job.run()
+        _run_to_the_end(job)
         reports.append(str(kafkabuf.spark.last_report()))
     return reports
+
+
+def _run_to_the_end(job: Job) -> None:
+    """Run a query, and start it again where it fails: Spark may close the socket of a worker behind the killed task."""
+    for _ in range(4):
+        try:
+            job.run()
+            return
+        except StreamingQueryException:
+            continue
+    job.run()
 
 
 def _dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
