@@ -51,16 +51,29 @@ if TYPE_CHECKING:
 
 log = producer_log("kafkabuf.producer")
 
-TRANSACTIONAL_CHILD = (
+_TRANSACTIONAL_CHILD = (
     "this KafkaProducer was created before a fork, and its transactional.id belongs to the parent process: a producer "
     "with the same id would fence the parent's. Create a producer with another transactional.id in the child process"
 )
 
 
-FILE_OF_THE_PARENT = (
-    "this KafkaProducer was created before a fork, and the file of its kafkabuf.buffer.path belongs to the parent "
+_FILE_OF_THE_PARENT = (
+    "this producer was created before a fork, and the file of its kafkabuf.buffer.path belongs to the parent "
     "process: records of the child lie in memory alone. Create a producer with a file of its own in the child process"
 )
+
+
+def config_in_child(config: ProducerConfig) -> ProducerConfig:
+    """The settings with which a forked child opens its copy of a producer. Raises ClosedError if it may not.
+
+    The file belongs to the parent. Without it the child's records lie in memory alone, and a warning says so.
+    """
+    if config.transactional_id is not None:
+        raise ClosedError(_TRANSACTIONAL_CHILD)
+    if config.buffer_path is None:
+        return config
+    log.warning("%s", _FILE_OF_THE_PARENT)
+    return config.replaced({"buffer_path": None})
 
 
 class KafkaProducer(ProducerCore, Generic[K, V]):
@@ -258,13 +271,9 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         self._child_lock = RLock()
 
     def _open_in_child(self) -> None:
-        if self.config.transactional_id is not None:
-            raise ClosedError(TRANSACTIONAL_CHILD)
         with self._child_lock, log_as(self.config.client_id):
             if not self._opened:
-                if self.config.buffer_path is not None:
-                    log.warning("%s", FILE_OF_THE_PARENT)
-                    self.config = self.config.replaced({"buffer_path": None})
+                self.config = config_in_child(self.config)
                 self._start(beside_greenlets=False)
 
     def __reduce__(self) -> tuple[type[Self], tuple[ProducerConfig]]:

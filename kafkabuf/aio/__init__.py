@@ -35,9 +35,10 @@ from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
 from kafkabuf.memory.buffers import Headers, K, V
 from kafkabuf.metadata.metadata import TopicInfo
 from kafkabuf.partitioner import rule_named
+from kafkabuf.process.producer_log import log_as
 from kafkabuf.producer import (
-    TRANSACTIONAL_CHILD,
     KafkaProducer,
+    config_in_child,
     config_of,
     described,
     registry_of,
@@ -218,8 +219,9 @@ class AIOKafkaProducer(Generic[K, V]):
         await self._start(check=self._check)
 
     async def _start(self, *, check: bool) -> None:
-        if self._entering is not None and self.config.transactional_id is not None:
-            raise ClosedError(TRANSACTIONAL_CHILD)
+        if self._entering is not None:  # in a forked child
+            with log_as(self.config.client_id):
+                self.config = config_in_child(self.config)
         self._starting = True
         loop = get_running_loop()
         self._threads = Threads(MAX_THREADS, f"kafkabuf-aio-{self.config.client_id}")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from kafkabuf.broker import EmbeddedCluster
 from tests.sending.test_fork import run, values
 
@@ -70,7 +74,7 @@ def test_first_call_of_a_child_opens_a_producer_in_the_childs_event_loop() -> No
 
 
 PRELOADED = """
-producer = AIOKafkaProducer(bootstrap_servers=sys.argv[1])
+producer = AIOKafkaProducer(bootstrap_servers=sys.argv[1], buffer_path=(*sys.argv[2:], None)[0])
 loop = asyncio.new_event_loop()
 loop.run_until_complete(producer.start())
 
@@ -86,10 +90,15 @@ loop.run_until_complete(producer.stop())
 """
 
 
-def test_worker_of_a_preloaded_application_opens_the_producer_that_its_parent_has_started() -> None:
+@pytest.mark.parametrize("has_file", [False, True])
+def test_worker_of_a_preloaded_application_opens_the_producer_that_its_parent_has_started(
+    tmp_path: Path, has_file: bool
+) -> None:
+    file = [str(tmp_path / "buffer")] if has_file else []
     with EmbeddedCluster() as cluster:
-        done = run(PRELUDE + PRELOADED, cluster.bootstrap_servers)
+        done = run(PRELUDE + PRELOADED, cluster.bootstrap_servers, *file)
         assert done.returncode == 0, done.stderr
+        assert done.stderr.count("records of the child lie in memory alone") == 2 * has_file
         assert values(cluster, "aio") == {b"parent's": 1, b"child's": 2}
 
 
