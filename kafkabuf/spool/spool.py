@@ -60,6 +60,7 @@ class Spool:
         self._closed = False
         self._must_ask = False  # what became of the commit of the process before
         self._proven: set[TopicPartition] = set()  # of the opening
+        self._settled: set[TopicPartition] = set()  # of the opening, too. Thread: Sender
         self._lock = Lock()
         self._asking = False  # a thread asks the cluster, or is about to
         self._doubts: dict[TopicPartition, Doubt] = {}  # not answered yet
@@ -201,7 +202,8 @@ class Spool:
     def _settle(self, proof: Proof) -> None:
         assert self._accumulator is not None
         settle(self._accumulator, self.recovered, proof, keep=self._keep)
-        if not self.recovered.unsettled:
+        self._settled.add(proof.partition.place)
+        if len(self._settled) == len(self.recovered.partitions):
             self._note_identity()
             log.log(logging.WARNING if self.recovered.restored else logging.INFO, "%s", self.recovered)
 

@@ -16,6 +16,7 @@ from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.errors import BufferExhaustedError, ClosedError, ConfigError, PurgedError, TimeoutError
 from kafkabuf.spool.file import Layout, SpoolFile
+from kafkabuf.spool.recovered import Recovered
 from rigs.fake_client import read_records
 from tests.waiting import wait_until
 
@@ -368,6 +369,19 @@ def test_file_of_other_sizes_is_made_anew_once_it_is_empty(
         producer.flush(PATIENCE)
         assert path.stat().st_size == Layout(producer.config.buffer_memory, producer.config.slab_size).size
     assert stored(cluster) == [b"waits", b"new"]
+
+
+def test_settling_one_partition_looks_at_no_other(
+    cluster: EmbeddedCluster, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file holds up to 16,384 partitions: a look at all of them for each took minutes."""
+    left_by_a_killed_process(cluster, path, [b"waits"])
+    looks: list[Recovered] = []
+    monkeypatch.setattr(Recovered, "unsettled", property(lambda recovered: looks.append(recovered) or 0))
+    with opened(cluster, path) as producer:
+        producer.flush(PATIENCE)
+    assert not looks
+    assert stored(cluster) == [b"waits"]
 
 
 @pytest.mark.parametrize("wanted", ["sync", "proof"])
