@@ -377,7 +377,12 @@ def test_settling_one_partition_looks_at_no_other(
     """A file holds up to 16,384 partitions: a look at all of them for each took minutes."""
     left_by_a_killed_process(cluster, path, [b"waits"])
     looks: list[Recovered] = []
-    monkeypatch.setattr(Recovered, "unsettled", property(lambda recovered: looks.append(recovered) or 0))
+
+    def look(recovered: Recovered) -> int:
+        looks.append(recovered)
+        return 0
+
+    monkeypatch.setattr(Recovered, "unsettled", property(look))
     with opened(cluster, path) as producer:
         producer.flush(PATIENCE)
     assert not looks
