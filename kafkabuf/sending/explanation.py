@@ -54,6 +54,8 @@ class Explanation:
             return f"broker {queue.leader} leads {name}{refused}"
         if queue.in_flight:
             return f"broker {queue.leader}, which leads {name}, has not responded yet"
+        if queue.muted:  # with nothing in flight
+            return f"the cluster has not said yet which of the recovered records of {name} it has (see the log at INFO)"
         linger = self._accumulator.linger
         if not batch.closed and self._accumulator.clock.monotonic() < batch.created + linger:
             linger_ms = round(linger * 1000)

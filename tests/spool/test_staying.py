@@ -124,3 +124,9 @@ def test_record_that_is_at_fault_itself_leaves_the_file(path: Path, code: int) -
     rig.turn()
     assert not rig.incomplete()
     assert delivered(Rig(file=killed(rig, path.with_name("left")))) == []
+
+
+def test_error_of_a_record_that_waits_for_the_proof_says_so(path: Path) -> None:
+    rig = Rig(file=killed(under_way(path), path.with_name("left")))
+    rig.queue().muted = True  # as between the opening and the proof
+    assert "the cluster has not said yet which of the recovered records of orders-0 it has" in rig.pool.why()
