@@ -222,7 +222,8 @@ class Recovery(RecoveryPolicy):
         """Fail the batches of partitions that are gone: the topic was deleted and made again with fewer partitions.
 
         These batches cannot go to another partition: the key or the caller chose their partition, and the
-        broker may have written some of them. With a file they wait: the topic may get its partitions again.
+        broker may have written some of them. Recovered batches wait, because nobody would learn of their error: the
+        topic may get its partitions again.
         """
         for queue in topic.queues[topic.partitions :]:
             if queue.batches:
@@ -230,14 +231,14 @@ class Recovery(RecoveryPolicy):
                     f"partition {queue.partition} of topic {topic.name!r} is gone: the topic was deleted and made "
                     f"again with {topic.partitions} partition(s)"
                 )
-                if self._has_file:
+                self._fail_waiting(queue, error)
+                if self._has_file and queue.batches:
                     self._tell_of_refusal(error)
-                else:
-                    self._fail_waiting(queue, error)
 
     def _fail_waiting(self, queue: PartitionQueue, error: KafkaError) -> None:
         for batch in self._accumulator.waiting_batches(queue):
-            if not batch.claimed:  # the claimant of a claimed batch wakes the Sender, which then comes here again
+            # The claimant of a claimed batch wakes the Sender, which then comes here again.
+            if not (batch.claimed or (batch.whole or batch).recovered):
                 self._accumulator.give_up(batch.whole or batch, error)
 
     # ---- what failed: with its request -------------------------------------------------------------------------------

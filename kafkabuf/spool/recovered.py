@@ -42,6 +42,11 @@ class RecoveredPartition:
             count for count, verdict in zip(self.counts, self.verdicts, strict=False) if verdict.outcome is outcome
         )
 
+    @property
+    def ended(self) -> bool:
+        """Whether each batch has its outcome, as behind a purge: then it does not matter what the cluster has."""
+        return all(part.done for part in self._sent())
+
     def delivered(self) -> int:
         """Records that this process has delivered."""
         return sum(part.count for part in self._sent() if part.succeeded)
@@ -131,7 +136,7 @@ class Recovered:
     @property
     def unsettled(self) -> int:
         """The number of partitions whose records wait until the cluster has said which of them it has."""
-        return sum(not partition.verdicts for partition in self.partitions.values())
+        return sum(not (partition.verdicts or partition.ended) for partition in self.partitions.values())
 
     @property
     def pending(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkabuf.errors import NetworkError
+from kafkabuf.errors import NetworkError, UnknownTopicOrPartitionError
 from rigs.producer import TOPIC, Rig, only_request
 from tests.batches.split_support import TOO_LARGE
 from tests.spool.test_recovery import delivered, killed
@@ -60,24 +60,26 @@ def test_retries_limit_only_records_that_may_expire(path: Path, expire: str, is_
         assert delivered(rig) == VALUES
 
 
-def test_records_of_a_partition_that_is_gone_wait_until_it_is_there_again(
+def test_recovered_records_of_a_partition_that_is_gone_wait_until_it_is_there_again(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = Rig([1, 1], file=path)
-    future = rig.send(b"waits", partition=1)
+    rig.send(b"waits", partition=1)
+    rig = Rig([1, 1], file=killed(rig, path.with_name("left")))
+    future = rig.send(b"new", partition=1)
     rig.accumulator.topic_queues(TOPIC, [1])
     rig.linger_over()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             rig.turn()
-    assert not future.done()
-    assert [record.getMessage() for record in caplog.records] == [
+    assert isinstance(future.exception(0), UnknownTopicOrPartitionError)  # as without a file
+    assert [record.getMessage() for record in caplog.records if "wait in the file" in record.getMessage()] == [
         "the records wait in the file of kafkabuf.buffer.path: partition 1 of topic 'orders' is gone: the topic was "
         "deleted and made again with 1 partition(s)"
     ]
     rig.lead(1, 1)
     rig.ack_all()
-    assert future.result(0).offset == 0
+    assert [record.value for record in rig.log[TOPIC, 1]] == [b"waits"]
 
 
 def test_lost_connection_at_a_forced_close_leaves_the_batch(path: Path) -> None:

@@ -59,8 +59,15 @@ class SpooledUser(User):
         super().interrupt()
 
     def calm(self) -> None:
-        """Crash no more."""
+        """Crash no more. What the file holds for partitions that are gone waits until somebody makes these again."""
         self._calm = True
+        recovered = self.producer.recovered
+        assert recovered is not None
+        for name, partition in recovered.partitions:
+            topic = self.world.cluster.catalogue.topics.get(name)
+            if topic is not None and len(topic.partitions) <= partition:
+                self.world.note(f"grow {name} to {partition + 1}")
+                self.world.cluster.catalogue.add_partitions(name, partition + 1)
 
     def _crash_later(self) -> None:
         if not self._calm:
