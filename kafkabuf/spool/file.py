@@ -203,11 +203,12 @@ class SpoolFile:
         return layout
 
     def _require_empty(self, layout: Layout) -> None:
-        """A file of other settings may be made anew: it holds no records."""
+        """A file of other settings may be made anew: it holds no records, and tells of no commit."""
         self._map(layout)
-        if waiting := self.tables.live_count:
+        if self.tables.live_count or self.commit[0]:
+            held = f"{self.tables.live_count} batches" if self.tables.live_count else "the note of a commit"
             raise ConfigError(
-                f"kafkabuf.buffer.path: {self.path} holds {waiting} batches, and was made with "
+                f"kafkabuf.buffer.path: {self.path} holds {held}, and was made with "
                 f"buffer.memory={layout.total} and batch.size={layout.slab_size}, not {self.layout.total} and "
                 f"{self.layout.slab_size}: open it with these settings, deliver them with `kafkabuf spool drain`, or "
                 "name another file"

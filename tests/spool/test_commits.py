@@ -304,6 +304,12 @@ def test_commit_stays_unknown_without_the_right_to_ask(
     assert "of 'id' that the process before had begun: unknown (" in caplog.text
 
 
+def test_file_that_tells_of_a_commit_is_not_made_anew_with_other_sizes(cluster: EmbeddedCluster, path: Path) -> None:
+    killed_behind_end(cluster, path)
+    with pytest.raises(ConfigError, match="holds the note of a commit, and was made with"):
+        transactional(cluster, path, batch_size=1 << 10)
+
+
 def test_close_ends_the_question(cluster: EmbeddedCluster, path: Path) -> None:
     killed_behind_end(cluster, path)
     cluster.set_latency(2 * PATIENCE, messages.DESCRIBE_TRANSACTIONS)

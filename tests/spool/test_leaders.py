@@ -265,4 +265,5 @@ def test_follower_that_metadata_took_for_the_leader_does_not_decide(three: Embed
         three.clear_requests()
         (proof,) = prove(asked, [process.file(batches)])
     assert outcomes(proof) == [THERE]
-    assert [request.node_id for request in three.requests(api_key=messages.DESCRIBE_PRODUCERS)] == [old, new]
+    nodes = [request.node_id for request in three.requests(api_key=messages.DESCRIBE_PRODUCERS)]
+    assert (nodes[0], nodes[-1]) == (old, new)  # a slow answer is asked for again
