@@ -56,7 +56,7 @@ BYTE_ORDER = 0x01020304
 HEADER = struct.Struct("=16sIIIIIqqI")
 _CRC = struct.Struct("=I")
 OWNER = struct.Struct("=i64s")  # behind it: the process that has the file, and the boot of its machine
-_COMMIT_AT = 512  # behind that, up to the end of the page: the note of a commit
+COMMIT_AT = 512  # behind that, up to the end of the page: the note of a commit
 # Behind it: the producer id under which its process sends, the cluster that gave the id, and the CRC of both.
 _IDENTITY = struct.Struct("=q256s")
 _IDENTITY_AT = HEADER.size + OWNER.size
@@ -140,6 +140,16 @@ def layout_in(header: bytes, *, otherwise: str, use: str) -> Layout:
     return Layout(total, slab_size)
 
 
+def identity_in(page: bytes) -> tuple[int, str]:
+    """(producer id, cluster id) of a header's page; (-1, "") for none, or if a kill cut the note of them off."""
+    stored = page[_IDENTITY_AT : _IDENTITY_AT + _IDENTITY.size + _CRC.size]
+    identity = stored[: _IDENTITY.size]
+    if not any(stored) or _CRC.unpack(stored[_IDENTITY.size :])[0] != zlib.crc32(identity):
+        return -1, ""
+    producer_id, cluster_id = _IDENTITY.unpack(identity)
+    return producer_id, cluster_id.rstrip(b"\x00").decode("utf-8", "replace")
+
+
 class SpoolFile:
     """An open file, which no other process has. `arena`, `tables` and the place of the `commit` lie in it.
 
@@ -221,9 +231,9 @@ class SpoolFile:
         finally:
             os.close(mapped)
         self._mapping[HEADER.size : HEADER.size + OWNER.size] = OWNER.pack(os.getpid(), boot())
-        self.producer_id, self.cluster_id = self._identity()
+        self.producer_id, self.cluster_id = identity_in(self._mapping[:_PAGE])
         view = memoryview(self._mapping)
-        self.commit = view[_COMMIT_AT:_PAGE]
+        self.commit = view[COMMIT_AT:_PAGE]
         self.arena = view[layout.arena_at : layout.arena_at + layout.total]
         self.tables = StoredTables(
             view[layout.topics_at : layout.topics_at + TOPICS * SIZE_OF_TOPIC],
@@ -235,22 +245,13 @@ class SpoolFile:
             view,
         )
 
-    def _identity(self) -> tuple[int, str]:
-        """(producer id, cluster id); (-1, "") if the process before had none, or was killed while it noted them."""
-        stored = self._mapping[_IDENTITY_AT : _IDENTITY_AT + _IDENTITY.size + _CRC.size]
-        identity = stored[: _IDENTITY.size]
-        if not any(stored) or _CRC.unpack(stored[_IDENTITY.size :])[0] != zlib.crc32(identity):
-            return -1, ""
-        producer_id, cluster_id = _IDENTITY.unpack(identity)
-        return producer_id, cluster_id.rstrip(b"\x00").decode("utf-8", "replace")
-
     def note_identity(self, producer_id: int, cluster_id: str) -> None:
         """From now on this process sends under the id, which this cluster has given. Nothing was sent under it yet."""
         identity = _IDENTITY.pack(producer_id, cluster_id.encode())
         self._mapping[_IDENTITY_AT : _IDENTITY_AT + _IDENTITY.size + _CRC.size] = identity + _CRC.pack(
             zlib.crc32(identity)
         )
-        self.producer_id, self.cluster_id = self._identity()
+        self.producer_id, self.cluster_id = identity_in(self._mapping[:_PAGE])
 
     def _opened_to_map(self) -> int:
         """Another descriptor of the file: a mapping keeps what it was made with open, and with that a lock."""

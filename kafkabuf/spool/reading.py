@@ -43,7 +43,8 @@ from kafkabuf.spool._reading import (
     records_of,
     vacate,
 )
-from kafkabuf.spool.file import HEADER, OWNER, PARTITIONS, TOPICS, Layout, boot, layout_in
+from kafkabuf.spool.commits import CommitNote
+from kafkabuf.spool.file import COMMIT_AT, HEADER, OWNER, PARTITIONS, TOPICS, Layout, boot, identity_in, layout_in
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _PIECE = 16_384  # entries that are looked through at a time
@@ -112,7 +113,8 @@ class SpoolReader:
     """A file as it is read: `batches` gives what the file held when it was opened here.
 
     `owner` is the last process that has opened the file to send (0: none), and `holder` the process that has it open
-    now. `nbytes` are about the bytes of all records.
+    now. `cluster_id` is the cluster for which the records are, "" if the file knows none, and `commit` the commit that
+    the owner has begun last. `nbytes` are about the bytes of all records.
 
     Raises UnreadableError.
     """
@@ -125,6 +127,9 @@ class SpoolReader:
             self.owner, owners_boot = OWNER.unpack(os.pread(self._descriptor, OWNER.size, HEADER.size))
             self.of_this_boot = owners_boot.rstrip(b"\0") == boot()
             self.holder = _holder(self._descriptor, self.owner)
+            page = self._header_page()
+            _, self.cluster_id = identity_in(page)
+            self.commit = CommitNote(memoryview(page)[COMMIT_AT:]).read()
             self._map()
             self._split, self._halves = b"", dict[int, bytes]()
             self._see_split()
@@ -135,6 +140,15 @@ class SpoolReader:
         except BaseException:
             self.close()
             raise
+
+    def _header_page(self) -> bytes:
+        """The page between two stores: the process that has the file may be about to note a commit."""
+        page, seen = os.pread(self._descriptor, self.layout.topics_at, 0), b""
+        for _ in range(_TRIES):
+            if page == seen:
+                break
+            page, seen = os.pread(self._descriptor, self.layout.topics_at, 0), page
+        return page
 
     def _live_entries(self) -> Iterator[tuple[int, int, int, int]]:
         for first in range(0, self.layout.batches, _PIECE):

@@ -17,7 +17,8 @@ from pyarrow import parquet
 
 from kafkabuf.batches._stored import SIZE_OF_BATCH
 from kafkabuf.cli import main
-from kafkabuf.spool.file import Layout
+from kafkabuf.spool.commits import Commit, CommitNote
+from kafkabuf.spool.file import Layout, SpoolFile
 from kafkabuf.spool.reading import HeldBatch, SpoolReader
 from rigs.producer import SLAB, TOPIC, Rig
 from tests.spool.test_damage import LAYOUT
@@ -167,6 +168,23 @@ def spoil(path: Path, place: int) -> None:
 def send_all(rig: Rig) -> None:
     for number, record in enumerate(RECORDS):
         rig.send(partition=number % 2, **record)
+
+
+def test_inspect_names_the_cluster_and_the_commit_that_a_kill_cut_off(path: Path) -> None:
+    with SpoolFile(path, Layout(*LAYOUT)) as file:
+        assert (asked("inspect", path)["cluster_id"], asked("inspect", path)["commit"]) == ("", None)
+        file.note_identity(77, "of-the-shop")
+        CommitNote(file.commit).write(Commit("till-1", 77, 3, True, NOW, 5))
+        found = asked("inspect", path)
+        assert found["cluster_id"] == "of-the-shop"
+        assert (found["commit"]["transactional_id"], found["commit"]["outcome"]) == ("till-1", "under way")
+        shown = spool("inspect", path).output
+        assert "Its records are for the cluster of-the-shop." in shown
+        assert "the commit of 5 records of 'till-1' that the process before had begun: under way" in shown
+        page = bytearray(file.commit)
+        page[20] ^= 1
+        file.commit[:] = page
+        assert asked("inspect", path)["commit"]["reason"] == "its note in the file is damaged"
 
 
 def exported(*arguments: str | Path) -> list[dict[str, Any]]:

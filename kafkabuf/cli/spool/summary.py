@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from kafkabuf.errors import printable
+from kafkabuf.spool.commits import Commit
 from kafkabuf.spool.file import VERSION
 from kafkabuf.spool.reading import DamagedBatch, HeldBatch, SpoolReader
 
@@ -86,6 +87,8 @@ class Summary:
     held_by: int | None  # the process that has the file open
     last_opened_by: int | None
     of_this_boot: bool  # whether the machine has run ever since then
+    cluster_id: str  # "" if the file knows none
+    commit: Commit | None  # the commit that the last process had begun last
     records: int = 0
     bytes: int = 0
     oldest_ms: int | None = None
@@ -106,6 +109,8 @@ def summary_of(reader: SpoolReader, show: Callable[[int, int], None], *, with_ba
         reader.holder,
         reader.owner or None,
         reader.of_this_boot,
+        printable(reader.cluster_id),
+        reader.commit,
         topics=[Topic(held.topic, held.partitions, held.topic_id) for held in reader.topics()],
     )
     partitions = {

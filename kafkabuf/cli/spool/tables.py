@@ -10,6 +10,7 @@ from rich.text import Text
 
 from kafkabuf.cli.spool.summary import Batch, PartitionSummary, Summary
 from kafkabuf.cli.units import counted, nbytes, span
+from kafkabuf.errors import printable
 from kafkabuf.process import _time
 
 
@@ -41,6 +42,10 @@ def _header(summary: Summary) -> Iterator[str]:
     else:
         since = "" if summary.of_this_boot else ", before the machine was started anew"
         yield f"No process has it open. Process {summary.last_opened_by} had it last{since}."
+    if summary.cluster_id:
+        yield f"Its records are for the cluster {summary.cluster_id}."
+    if summary.commit is not None:
+        yield printable(f"It tells of {summary.commit}.")
 
 
 def _partitions(partitions: Iterable[PartitionSummary]) -> Table:
