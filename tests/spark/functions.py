@@ -66,7 +66,7 @@ def refused_row(context: StepContext) -> dict[str, Any]:
     try:
         _write(context, _with_key(rows, "fail"), onRowError="fail", **limit)
     except Exception as error:
-        return {"reports": reports, "error": str(error)}
+        return {"reports": reports, "error": f"{type(error).__name__}: {error}"}
     raise AssertionError("the row was written")
 
 

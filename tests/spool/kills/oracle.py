@@ -79,11 +79,13 @@ def _differs(record: Record, place: tuple[str, int], arrived: Arrived) -> str:
 def _counted(plan: Plan, marks: bytes, counts: Mapping[int, int], again: int, kept: Collection[int]) -> Iterator[str]:
     wrong: dict[tuple[Mark, int], list[int]] = defaultdict(list)
     for number, byte in enumerate(marks):
-        lowest, highest = _WANTED[Mark(byte)]
+        mark = Mark(byte)
+        lowest, highest = _WANTED[mark]
         if plan.drops or number in kept:
             lowest = 0
-        if not lowest <= counts[number] <= highest + (again if highest else 0):
-            wrong[Mark(byte), counts[number]].append(number)
+        more = again if highest or (mark is Mark.PURGED and not plan.once) else 0
+        if not lowest <= counts[number] <= highest + more:
+            wrong[mark, counts[number]].append(number)
     for (mark, count), those in wrong.items():
         lives = sorted({life_of(number) for number in those})
         text = f"{len(those)} records that are {mark.name} are there {count} times"
