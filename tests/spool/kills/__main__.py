@@ -24,7 +24,10 @@ def main() -> int:
     parser.add_argument("--keep-going", action="store_true", help="count the faults instead of ending at the first")
     parser.add_argument("--no-splits", action="store_true", help="no topic refuses batches as too large")
     parser.add_argument("--real", nargs="?", const=KAFKA_4, metavar="VERSION", help="on three nodes of Apache Kafka")
+    parser.add_argument("--copies", action="store_true", help="open what a killed process had left a second time, too")
     options = parser.parse_args()
+    if options.copies:
+        os.environ["KILLS_OPEN_COPIES"] = "1"  # for the processes of the runs
     started, total = time.monotonic(), Done()
     if options.case is not None or options.real is not None:
         seeds = options.case * options.times if options.case is not None else count(options.seed * 1_000)

@@ -88,7 +88,9 @@ class Killer:
     def _faults(self, plan: Plan, folder: Path, marks: bytes, before: int | None) -> list[str]:
         last = len(plan.lives) - 1
         kept = Held.of(folder / "buffer", plan).numbers
-        again = 0 if plan.keeps and plan.once else self._again
+        # What was in a topic that was made again goes once more; all else that is in doubt is kept.
+        made_again = sum(life.cluster == "made again" for life in plan.lives)
+        again = made_again if plan.keeps and plan.once else self._again
         found = [*faults(plan, marks, self._logs, again, set(kept))]
         for number in range(1, len(plan.lives)):
             if (folder / f"report-{number}").exists():
@@ -144,7 +146,10 @@ class Killer:
         its records by, and a leader that has forgotten the id knows them only if something was acknowledged. The copy
         knows nothing of a later purge, of records that a full file has dropped, or of a topic that was made again.
         """
-        if not plan.once or self._again or plan.transaction or plan.drops or plan.lives[-1].face:
+        # `--copies` sets it. Of a hundred copies a few are not recognised (docs/durability.md).
+        if "KILLS_OPEN_COPIES" not in os.environ or not plan.once or self._again:
+            return []
+        if plan.transaction or plan.drops or plan.lives[-1].face:
             return []
         if any(life.purges or life.cluster == "expired" for life in plan.lives):
             return []
