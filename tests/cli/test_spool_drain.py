@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 pytest_plugins = ["tests.cli.fixtures"]
 
 NOWHERE = "127.0.0.1:1"
-SIZES = {"buffer_memory": 1 << 20, "batch_size": 3000}
+SIZES = {"buffer_memory": 1 << 20, "batch_size": 8000}  # a full batch would go before the kill
 LATER = {"linger_ms": 600_000, "delivery_timeout_ms": 700_000}
 MAGIC_1 = {"record_magic": 1, "enable_idempotence": False}
 
@@ -86,7 +86,7 @@ def test_drain_delivers_what_a_killed_process_left_once_and_in_order(
 
 
 def test_sizes_are_those_of_the_file_whatever_is_configured(path: Path, cluster: EmbeddedCluster, topic: str) -> None:
-    leave(path, cluster, topic, VALUES, buffer_memory=70_001, batch_size=5_000)
+    leave(path, cluster, topic, VALUES, buffer_memory=70_001, batch_size=9_000)
     result = drain(path, cluster.bootstrap_servers, "-X", "batch.size=100", "-X", "buffer.memory=1000000")
     assert result.exit_code == 0, result.output
     assert values_in(cluster, topic) == VALUES

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tests.spool.kills.oracle import Arrived
 
-_PATIENCE = 60.0  # seconds
+_PATIENCE = 180.0  # seconds: a transaction that a kill left open ends after a minute, and holds readers up until then
 _A_WHILE = 0.005
 _OF_A_REQUEST = 5.0  # seconds: a node that is gone costs no more than that
 
