@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tests.spool.kills.oracle import Arrived
 
-_PATIENCE = 180.0  # seconds: a transaction that a kill left open ends after a minute, and holds readers up until then
+_PATIENCE = 120.0  # seconds: a transaction that a kill left open ends after a minute, and holds readers up until then
+_SILENCE = 8.0  # seconds after which librdkafka is opened anew: it may forget to fetch behind a killed node
 _A_WHILE = 0.005
 _OF_A_REQUEST = 5.0  # seconds: a node that is gone costs no more than that
 
@@ -77,14 +78,22 @@ class Reader:
         wanted = [place for place in places if ends[place] > begins[place]]
         deadline = time.monotonic() + _PATIENCE
         self._consumer.assign([TopicPartition(*place, begins[place]) for place in wanted])
-        left = set(wanted)
+        left, heard = set(wanted), time.monotonic()
         while left:
             messages = self._consumer.consume(1_000, timeout=_A_WHILE)
             assert messages or time.monotonic() < deadline, f"the ends of {left} were not reached"
+            if messages:
+                heard = time.monotonic()
+            elif time.monotonic() > heard + _SILENCE:
+                self._close()
+                self._open()
+                self._consumer.assign([TopicPartition(*place, begins[place]) for place in left])
+                heard = time.monotonic()
             for message in messages:
                 place = message.topic() or "", message.partition() or 0
                 if (error := message.error()) is None:
                     logs[place].append(_arrived(message))
+                    begins[place] = (message.offset() or 0) + 1
                 else:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                 if (message.offset() or 0) + (error is None) >= ends[place]:
