@@ -505,7 +505,10 @@ cdef class AccumulatorCore:
         return batch
 
     def leave_behind(self, Batch batch not None):
-        """Leave the batch, or its parts, to the next process that opens the file. The caller then fails it here."""
+        """Leave the batch, or its parts, to the next process that opens the file; without a file, do nothing.
+
+        The caller then fails the batch here.
+        """
         cdef Batch part
         enter_lock(&self.pool.guard)
         try:

@@ -146,8 +146,7 @@ class RecordAccumulator(DrainCore):
         """Fail all batches that have no outcome yet, and return those that failed. What lies in a file stays there."""
         failed = []
         for batch in self.incomplete_batches():
-            if self.tables is not None:
-                self.leave_behind(batch)
+            self.leave_behind(batch)
             failed += self.give_up(batch, error or _closed(batch))
         return failed
 

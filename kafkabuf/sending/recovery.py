@@ -274,8 +274,7 @@ class Recovery(RecoveryPolicy):
                 raise  # the next turn tries again
             except Exception as failure:
                 log.exception("%r cannot be retried; its records fail", batch)
-                if self._has_file:
-                    self._accumulator.leave_behind(batch)
+                self._accumulator.leave_behind(batch)
                 self._accumulator.fail(batch, KafkaError(f"an error within the producer: {shown(failure)}"))
 
     def retry_or_fail_all(self, batches: list[Batch], error: KafkaError) -> None:
@@ -412,8 +411,7 @@ class Recovery(RecoveryPolicy):
             self._stats.splits.add(1, self._clock.monotonic())
         except Exception:
             log.exception("%r could not be split; its records fail", batch)
-            if self._has_file:
-                self._accumulator.leave_behind(batch.whole or batch)
+            self._accumulator.leave_behind(batch.whole or batch)
             self._accumulator.give_up(batch.whole or batch, error)
 
     # ---- who is told -------------------------------------------------------------------------------------------------
@@ -426,7 +424,7 @@ class Recovery(RecoveryPolicy):
         named = response.record_errors or () if response is not None else ()
         invalid_records = [(place, text) for place, text in named if 0 <= place < batch.count]
         record_errors, error_of_others = _errors_of_records(error, invalid_records) if invalid_records else (None, None)
-        if self._has_file and not isinstance(error, ERRORS_OF_RECORDS):
+        if not isinstance(error, ERRORS_OF_RECORDS):
             self._accumulator.leave_behind(batch)  # the next process asks the cluster for it
         self._accumulator.fail(batch, error, record_errors, error_of_others, refused)
 
