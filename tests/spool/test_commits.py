@@ -35,11 +35,6 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "buffer"
-
-
 # ---- the coordinator's answer ----------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,6 @@ from tests.spool.test_producer import PATIENCE, PRODUCE, TOPIC, in_child, opened
 
 VALUES = [b"0", b"1", b"2"]
 LINGERS = {"linger_ms": 600_000}
-
-
-@pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        cluster.create_topic(TOPIC)
-        yield cluster
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "buffer"
 
 
 def copy_of(path: Path, name: str = "copy") -> Path:

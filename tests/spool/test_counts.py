@@ -38,11 +38,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "buffer"
-
-
 def counts(producer: KafkaProducer[Any, Any]) -> dict[str, float]:
     return producer.metrics()[GROUP]
 

@@ -19,11 +19,6 @@ from kafkabuf.spool.file import Layout, SpoolFile
 LAYOUT = Layout(64 * 1024, 1024)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "buffer"
-
-
 def refused(path: Path, text: str, layout: Layout = LAYOUT) -> None:
     with pytest.raises(ConfigError, match=text):
         SpoolFile(path, layout)

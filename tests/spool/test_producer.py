@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,6 @@ TOPIC = "t"
 PATIENCE = 60.0
 PRODUCE = 0
 _alive: list[object] = []  # a producer that is collected sends its records
-
-
-@pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        cluster.create_topic(TOPIC)
-        yield cluster
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "buffer"
 
 
 def opened(cluster: EmbeddedCluster, path: Path, **settings: Any) -> KafkaProducer[Any, Any]:

@@ -31,11 +31,6 @@ from tests.spool.test_every_instruction import DEEDS, SLABS, Deed, States
 from tests.spool.test_recovery import SETTINGS, STORMS, Storm, killed, many_records
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "buffer"
-
-
 def whole(path: Path) -> list[HeldBatch]:
     """The batches with their data; asserts that none is damaged."""
     batches = []

@@ -89,11 +89,6 @@ def delivered(rig: Rig) -> list[bytes | None]:
     return [record.value for record in rig.log.get((TOPIC, 0), [])]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "buffer"
-
-
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("storm", STORMS)
 def test_next_process_delivers_what_the_killed_one_took(path: Path, storm: Storm, settings: dict[str, Any]) -> None:

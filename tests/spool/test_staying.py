@@ -23,11 +23,6 @@ POLICY_VIOLATION = 44
 VALUES = [b"%d" % number for number in range(8)]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "buffer"
-
-
 def under_way(path: Path, **settings: Any) -> Rig:
     rig = Rig(file=path, buffer_path=str(path), **settings)
     for value in VALUES:
