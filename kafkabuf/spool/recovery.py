@@ -198,6 +198,16 @@ def _form_line(file: SpoolFile, held: RecoveredPartition, entry: int) -> None:
         put_in_line(tables, place, forms)
 
 
+def _is_newer(batch: SpooledBatch, producer_id: int, epoch: int, own: int) -> bool:
+    """Whether the partition gave the batch's numbers after these. `own` is the id that the process before had last.
+
+    A batch that stays in the file (unproven=keep) has numbers of long ago.
+    """
+    if batch.producer_id == producer_id:
+        return batch.epoch > epoch
+    return producer_id == NONE or batch.producer_id == own
+
+
 def _evidence(file: SpoolFile, held: RecoveredPartition) -> SpooledPartition:
     """What the proof has to know of a partition."""
     tables = file.tables
@@ -206,7 +216,7 @@ def _evidence(file: SpoolFile, held: RecoveredPartition) -> SpooledPartition:
     producer_id, epoch, last_acked, last_acked_offset, next_sequence = tables.remembered(place)
     batches = [_evidence_of(batch) for batch in held.batches]
     numbered = [batch for batch in batches if batch.numbered]
-    if numbered and (numbered[-1].producer_id, numbered[-1].epoch) != (producer_id, epoch):
+    if numbered and _is_newer(numbered[-1], producer_id, epoch, file.producer_id):
         # The batch got its numbers before the partition's entry had them.
         producer_id, epoch, last_acked = numbered[-1].producer_id, numbered[-1].epoch, NONE
         next_sequence = held.queue.next_sequence

@@ -210,10 +210,9 @@ def first_offset(partition: SpooledPartition, answer: Answer) -> int:
     if was_made_again(partition, answer):
         return 0
     for batch in partition.batches:
-        if batch.numbered and partition.last_acked >= 0:
-            current = partition.has_current_numbers(batch)
-            if not current or not is_later(batch.base_sequence, partition.last_acked):
-                return 0
+        acked = partition.last_acked >= 0 and not is_later(batch.base_sequence, partition.last_acked)
+        if batch.numbered and (acked or not partition.has_current_numbers(batch)):
+            return 0
     return partition.last_acked_offset + 1
 
 

@@ -251,6 +251,36 @@ def test_unproven_records_stay_in_the_file_if_the_user_says_so(cluster: Embedded
     assert stored(cluster) == [b"new", b"new", b"maybe"]
 
 
+def test_records_that_stay_for_want_of_a_proof_stay_behind_every_later_process(
+    cluster: EmbeddedCluster, path: Path
+) -> None:
+    """The log loses what the first process had sent. A process behind it sends records of its own, and is killed."""
+    cluster.drop_next(PRODUCE)
+    settings = {"retry_backoff_ms": 600_000, "retry_backoff_max_ms": 600_000}
+    in_child(lambda: opened(cluster, path, **settings).send(TOPIC, b"maybe"), until=lambda: stored(cluster))
+    leader, _ = cluster.leader(TOPIC, 0)
+
+    def lose(c: Any) -> None:
+        log = c.catalogue.topic(TOPIC).partition(0).led_by(leader).log
+        log.delete_before(1)
+        log.producers._entries.clear()
+
+    cluster._call(lose)
+
+    def send_some() -> None:
+        producer = opened(cluster, path, buffer_unproven="keep")
+        for value in (b"sent", b"sent later"):
+            producer.send(TOPIC, value).result(PATIENCE)
+
+    for _ in range(3):
+        in_child(send_some)
+    with opened(cluster, path, buffer_unproven="keep") as producer:
+        producer.flush(PATIENCE)
+        assert producer.recovered is not None
+        assert producer.recovered.kept == {(TOPIC, 0): 1}
+    assert stored(cluster) == [b"sent", b"sent later"] * 3
+
+
 def test_settings_of_the_file_need_the_file_and_a_response() -> None:
     for settings, text in (
         ({"buffer_full": "refuse"}, "kafkabuf.buffer.full is about the file"),

@@ -238,6 +238,15 @@ def test_deleted_stretch_before_the_last_acknowledged_offset_does_not_matter() -
     assert outcomes(prove_one(log)) == [FORGOTTEN] * 3
 
 
+def test_batch_of_an_earlier_id_may_lie_before_the_last_acknowledged_offset() -> None:
+    """It stayed in the file while the next process delivered records under an id of its own."""
+    log = forgetful(IN_DOUBT)
+    log.delete_up_to(25)
+    for last_acked in (-1, 4):
+        left = spooled(IN_DOUBT[:1], producer_id=8, last_acked=last_acked, last_acked_offset=24, next_sequence=5)
+        assert outcomes(prove_by(ModelCluster(log), left)) == [UNPROVEN]
+
+
 def test_hole_that_compaction_left_makes_missing_batches_unproven() -> None:
     log = forgetful(IN_DOUBT)
     log.append_others(5)
