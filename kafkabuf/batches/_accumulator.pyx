@@ -504,16 +504,16 @@ cdef class AccumulatorCore:
         self.opened = max(self.opened, entry.number + 1)
         return batch
 
-    def leave_behind(self, Batch batch not None):
+    def leave_behind(self, Batch batch not None, *, bint unsent=False):
         """Leave the batch, or its parts, to the next process that opens the file; without a file, do nothing.
 
-        The caller then fails the batch here.
+        `unsent`: no broker has the batch, so the next process need not ask for it. The caller then fails the batch here.
         """
         cdef Batch part
         enter_lock(&self.pool.guard)
         try:
             for part in [batch] if batch.parts is None else batch.parts:
-                part.leave()
+                part.leave(unsent)
         finally:
             leave_lock(&self.pool.guard)
 

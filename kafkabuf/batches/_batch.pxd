@@ -99,9 +99,9 @@ cdef class Batch:
     ) noexcept
     # `stored` lies in `own` again. The entry is free.
     cdef void come_home(self) noexcept
-    # `stored` lies in `own` again. The entry and the run are the next process's, for as long as this process lives. The
-    # caller holds the producer's lock.
-    cdef void leave(self) noexcept
+    # `stored` lies in `own` again. The entry and the run are the next process's, for as long as this process lives.
+    # `unsent`: the entry loses its numbers, because no broker has the batch. The caller holds the producer's lock.
+    cdef void leave(self, bint unsent) noexcept
     # The batches come from a file. This one becomes the whole of which `ahead`, and all parts before that, are parts.
     cdef int stand_behind(self, Batch ahead) except -1
     # Go on in a larger run, which the batch takes over, and give the present run back. The caller holds the producer's

@@ -20,7 +20,8 @@ from kafkabuf.memory._order cimport kb_in_order
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
 from kafkabuf.batches._stored cimport (
-    IN_LINE, StoredBatch, StoredTables, cast_shadow, life_of, pack_run, put_numbers, seal_records, unseal, unshadow,
+    IN_LINE, IN_NO_LINE, StoredBatch, StoredTables, cast_shadow, life_of, pack_run, put_numbers, seal_records, unseal,
+    unshadow,
 )
 from kafkabuf.cpython._sealed cimport seal
 
@@ -224,11 +225,15 @@ cdef class Batch:
             self.stored = &self.own
             self.tables.give_back(entry)
 
-    cdef void leave(self) noexcept:
-        if self.stored != &self.own and self.outcome == PENDING:
-            self.own = self.stored[0]
+    cdef void leave(self, bint unsent) noexcept:
+        cdef StoredBatch* entry = self.stored
+        if entry != &self.own and self.outcome == PENDING:
+            self.own = entry[0]
             self.own.live = False
             self.stored = &self.own
+            if unsent:
+                entry.line = IN_NO_LINE
+                put_numbers(entry, -1, -1, -1)
             self.left = True
 
     cdef int stand_behind(self, Batch ahead) except -1:

@@ -16,7 +16,7 @@ A producer with a file has a group more, which Java's has not, producer-file-met
     recovered-delivered-total           this producer has delivered them,
     recovered-unproven-total            nobody can know whether the cluster had them: they are delivered or kept,
     recovered-kept-total                they stay in the file,
-    recovered-failed-total              the cluster has refused them, or the user has purged them,
+    recovered-failed-total              the user has purged them, or they made room for newer ones,
     recovered-pending                   they have no outcome yet
     recovered-uncommitted-total         records of a transaction that was not committed, and dropped
     recovered-damaged-total             damaged batches that are put aside

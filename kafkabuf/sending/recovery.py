@@ -16,7 +16,7 @@ the partition counts anew before it sends anything more (transactions/idempotenc
 With a file. The leader may forget the id of a recovered batch at any time, because the batch is old: what was appended
 and not acknowledged would then be appended again. So a recovered batch that is in doubt goes again only when the
 cluster was asked for it (`ask_cluster`). The cluster is asked too where it refuses the batch for its numbers: another
-process may have sent it from a copy of the file.
+process may have sent it from a copy of the file. A recovered batch that is refused for good stays in the file.
 
 Who is told. `fail` of the accumulator gives the batch its error, takes it out of its queue, and calls `count_failed`
 before any callback runs: the numbers, the metrics, the transaction, and the warning of errors that nobody reads.
@@ -424,8 +424,11 @@ class Recovery(RecoveryPolicy):
         named = response.record_errors or () if response is not None else ()
         invalid_records = [(place, text) for place, text in named if 0 <= place < batch.count]
         record_errors, error_of_others = _errors_of_records(error, invalid_records) if invalid_records else (None, None)
-        if not isinstance(error, ERRORS_OF_RECORDS):
-            self._accumulator.leave_behind(batch)  # the next process asks the cluster for it
+        if self._has_file and batch.recovered:  # nobody would learn of its error
+            self._tell_of_refusal(error)
+        if batch.recovered or not isinstance(error, ERRORS_OF_RECORDS):
+            unsent = refused and not batch.doubtful and isinstance(error, ERRORS_OF_RECORDS)
+            self._accumulator.leave_behind(batch, unsent=unsent)
         self._accumulator.fail(batch, error, record_errors, error_of_others, refused)
 
     def _explained(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> KafkaError:

@@ -125,12 +125,13 @@ class Recovered:
 
     @property
     def kept(self) -> Counter[TopicPartition]:
-        """Records that stay in the file: unproven ones, and those for which the producer was closed too early."""
+        """Records that stay in the file: they are unproven, or the cluster refuses them for good, or the producer was
+        closed too early for them."""
         return self._count({place: each.left() for place, each in self.partitions.items()})
 
     @property
     def failed(self) -> Counter[TopicPartition]:
-        """Records that the cluster has refused, or that the user has purged."""
+        """Records that the user has purged, or that were dropped for newer records."""
         return self._count({place: each.failed() for place, each in self.partitions.items()})
 
     @property

@@ -123,6 +123,35 @@ def test_record_that_is_at_fault_itself_leaves_the_file(path: Path, code: int) -
     assert delivered(Rig(file=killed(rig, path.with_name("left")))) == []
 
 
+@pytest.mark.parametrize("doubtful", [False, True])
+@pytest.mark.parametrize("code", [INVALID_TIMESTAMP, INVALID_RECORD])
+def test_recovered_records_that_are_refused_for_good_stay_for_every_process_and_pass_no_other(
+    path: Path, code: int, doubtful: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = killed(under_way(path), path.with_name("left"))
+    for process in range(3):
+        rig = Rig(file=file)
+        recovered = rig.recovered
+        assert recovered is not None
+        assert recovered.records.total() == len(VALUES)
+        (batch,) = recovered.partitions[TOPIC, 0].evidence.batches
+        assert batch.numbered == (doubtful and process > 0)  # a process asks the cluster where it may have the batch
+        rig.send(b"%d is new" % process)
+        if doubtful:
+            rig.client.fail(only_request(rig), NetworkError("the connection was lost"))
+            rig.turn()
+            rig.clock.advance(10)
+        rig.client.answer(only_request(rig), code)
+        rig.turn()
+        assert "the records wait in the file" in caplog.text
+        rig.ack_all()
+        assert recovered.kept == {(TOPIC, 0): len(VALUES)}
+        assert recovered.failed.total() == recovered.pending == 0
+        file = killed(rig, path.with_name(f"left by {process}"))
+    rig = Rig(file=file)
+    assert delivered(rig) == VALUES
+
+
 def test_error_of_a_record_that_waits_for_the_proof_says_so(path: Path) -> None:
     rig = Rig(file=killed(under_way(path), path.with_name("left")))
     rig.queue().muted = True  # as between the opening and the proof

@@ -64,7 +64,6 @@ class Outcome:
     in_cluster_before: int
     delivered: int
     unproven: int
-    failed: int
     remaining: int
 
 
@@ -92,7 +91,7 @@ class Drained:
     @property
     def whole(self) -> bool:
         """Whether the cluster has every record now."""
-        return not (self.outcome.remaining or self.outcome.failed or self.damaged)
+        return not (self.outcome.remaining or self.damaged)
 
 
 def drain(config: ProducerConfig, interrupt: Interrupt, timeout: float | None, nbytes: int, show: Show) -> Drained:
@@ -123,9 +122,9 @@ def _drained(recovered: Recovered) -> Drained:
 
 
 def _outcome(recovered: Recovered, places: Collection[TopicPartition]) -> Outcome:
-    counts = recovered.records, recovered.acknowledged, recovered.delivered, recovered.unproven, recovered.failed
-    records, before, delivered, unproven, failed = (sum(count[place] for place in places) for count in counts)
-    return Outcome(records, before, delivered, unproven, failed, records - before - delivered - failed)
+    counts = recovered.records, recovered.acknowledged, recovered.delivered, recovered.unproven
+    records, before, delivered, unproven = (sum(count[place] for place in places) for count in counts)
+    return Outcome(records, before, delivered, unproven, records - before - delivered)
 
 
 def lines_of(drained: Drained) -> list[str]:
@@ -140,8 +139,6 @@ def lines_of(drained: Drained) -> list[str]:
             f"of {counted(outcome.unproven, 'record')} nobody can know whether the cluster had them: the log above "
             "says why. -X kafkabuf.buffer.unproven=keep leaves such records in the file"
         )
-    if outcome.failed:
-        lines.append(f"the cluster has refused {counted(outcome.failed, 'record')}: they are in the file no more")
     if drained.uncommitted:
         records = counted(drained.uncommitted, "record")
         lines.append(f"{records} of a transaction that was not committed: dropped, as a transaction promises")
