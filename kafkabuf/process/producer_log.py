@@ -22,6 +22,7 @@ from kafkabuf.errors import printable
 from kafkabuf.process.log_handover import Handover
 from kafkabuf.process.threads import get_ident, is_main_thread, this_line
 
+REPEAT_AFTER = 60.0  # seconds
 # The thread or greenlet -> the client.id of the producer that it works for. A ContextVar would crash CPython 3.11 where
 # there is no memory: PyContextVar_Set() gives up a token that it could not make.
 _client_ids: dict[Hashable, str | None] = {}
@@ -30,6 +31,20 @@ _client_ids: dict[Hashable, str | None] = {}
 def client_id_here() -> str | None:
     """The client.id of the producer that this thread or greenlet works for; None if it works for none."""
     return _client_ids.get(this_line())
+
+
+class Seldom:
+    """A line that repeats for as long as a trouble lasts: it is due once in REPEAT_AFTER seconds."""
+
+    def __init__(self) -> None:
+        self._due_at = float("-inf")
+
+    def is_due(self, now: float) -> bool:
+        """The caller logs the line if it is due."""
+        if now < self._due_at:
+            return False
+        self._due_at = now + REPEAT_AFTER
+        return True
 
 
 @contextmanager

@@ -66,7 +66,7 @@ from kafkabuf.errors import (
 )
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network._metrics import ProducerStats
-from kafkabuf.process.producer_log import producer_log
+from kafkabuf.process.producer_log import REPEAT_AFTER, Seldom, producer_log
 from kafkabuf.sending._produce import PartitionResponse
 from kafkabuf.sending._sender import RecoveryPolicy
 from kafkabuf.sending.unseen_failures import Failures
@@ -79,7 +79,6 @@ if TYPE_CHECKING:
 log = producer_log("kafkabuf.producer")
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588  # of max.message.bytes: message.max.bytes of the broker
-TELL_EVERY = 60.0  # seconds between two warnings of failures that the user has not seen
 # The errors with which a leader responds when the transaction's coordinator does not verify the transaction.
 # NETWORK_EXCEPTION from a leader means that its connection to the coordinator failed. A NetworkError without a response
 # may mean that the leader still waits for the coordinator.
@@ -135,7 +134,7 @@ class Recovery(RecoveryPolicy):
         self._tireless = self._has_file and config.buffer_expire == "never"
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._logged_failure = ""  # the last error with which all buffered records failed
-        self._refusal_told_at = self._drop_told_at = float("-inf")
+        self._refusals, self._drops = Seldom(), Seldom()
         # With a file: asks the cluster which batches of a queue it has; `refused`: it has refused their numbers.
         self.ask_cluster: Callable[[PartitionQueue, bool], object] | None = None
         self._refused: set[PartitionQueue] = set()
@@ -181,8 +180,7 @@ class Recovery(RecoveryPolicy):
         now = self._clock.monotonic()
         if dropped:
             self._stats.dropped.add(dropped, now)
-        if dropped and now >= self._drop_told_at + TELL_EVERY:
-            self._drop_told_at = now
+        if dropped and self._drops.is_due(now):
             total = self._stats.dropped.total
             log.warning("the buffer is full: %d records were dropped up to now, the oldest first", total)
 
@@ -213,9 +211,7 @@ class Recovery(RecoveryPolicy):
             self._fail_waiting(queue, error)
 
     def _tell_of_refusal(self, error: KafkaError) -> None:
-        now = self._clock.monotonic()
-        if now >= self._refusal_told_at + TELL_EVERY:
-            self._refusal_told_at = now
+        if self._refusals.is_due(self._clock.monotonic()):
             log.warning("the records wait in the file of kafkabuf.buffer.path: %s", error)
 
     def fail_gone(self, topic: TopicQueues) -> None:
@@ -501,7 +497,7 @@ class Recovery(RecoveryPolicy):
         # in a file are not lost.
         known = self._transactions is not None or isinstance(batch.error, PurgedError) or batch.left
         if not known and self.unseen.add(batch):
-            self.tell_at = min(self.tell_at, now + TELL_EVERY)
+            self.tell_at = min(self.tell_at, now + REPEAT_AFTER)
 
     def tell(self) -> None:
         """Warn of the failures that the user has not seen."""

@@ -17,12 +17,10 @@ from typing import Protocol
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
-from kafkabuf.process.producer_log import client_id_here, log_as, producer_log
+from kafkabuf.process.producer_log import Seldom, client_id_here, log_as, producer_log
 from kafkabuf.process.threads import AnyThread, Waiter, new_thread, new_waiter
 
 log = producer_log("kafkabuf.spool")
-
-_TELL_EVERY = 60.0  # seconds between two lines on a disk that fails
 
 
 class Syncable(Protocol):
@@ -48,7 +46,7 @@ class Syncer:
         self._thread: AnyThread | None = None
         self._waiter: Waiter | None = None  # the thread waits on it, so the thread has made it
         self._closed = False
-        self._told_at: float | None = None  # when a failure of the disk was logged last
+        self._failures = Seldom()  # of the disk
 
     # ---- thread: any -------------------------------------------------------------------------------------------------
 
@@ -117,7 +115,5 @@ class Syncer:
             self._tell(error)
 
     def _tell(self, error: BaseException) -> None:
-        now = self._clock.monotonic()
-        if self._told_at is None or now - self._told_at >= _TELL_EVERY:
-            self._told_at = now
+        if self._failures.is_due(self._clock.monotonic()):
             log.error("%s", error)
