@@ -8,11 +8,11 @@ import json
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -46,8 +46,7 @@ _LONGEST_CHILD = 5  # seconds
 
 def main(plan: Plan, life: int, folder: Path, bootstrap_servers: str) -> None:
     """Runs in a process of its own."""
-    with (folder / f"errors-{life}").open("w") as errors:
-        sys.stderr = errors
+    with (folder / f"errors-{life}").open("w") as errors, redirect_stderr(errors):
         faulthandler.register(signal.SIGUSR1, errors, all_threads=True)
         logging.basicConfig(stream=errors, level=logging.INFO, format="%(created).4f %(threadName)s %(message)s")
         try:
