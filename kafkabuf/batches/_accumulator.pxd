@@ -82,6 +82,7 @@ cdef class TopicQueues:
     cdef int64_t batch_size
     cdef bint adaptive                  # partitioner.adaptive.partitioning.enable
     cdef set slow_nodes                 # the accumulator's
+    cdef set near_nodes                 # the accumulator's
 
     # A record of `size` bytes finds no open batch with room in `queue`: the sticky partition changes if `queue` is
     # sticky and was given batch_size bytes. The change comes only here, between two batches: no batch stays half full.
@@ -126,6 +127,8 @@ cdef class AccumulatorCore:
     cdef public bint since_send         # delivery.timeout.ms of an adopted batch counts from its first record on
     # ---- guarded by the producer's lock
     cdef readonly set slow_nodes        # nodes that get no records without key and partition (KIP-794)
+    cdef readonly set near_nodes        # with any, records without key and partition go to no other node while one of
+    #                                     these takes requests (KIP-1123)
     cdef readonly dict waits_since      # node id -> time since which the node has taken no batch that was ready
     cdef readonly dict topics           # name -> TopicQueues
     cdef readonly dict active           # PartitionQueues that hold a batch, as keys; least recently drained first. A

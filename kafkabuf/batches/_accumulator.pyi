@@ -52,6 +52,7 @@ class TopicQueues:
         batch_size: int = ...,
         adaptive: bool = ...,
         slow_nodes: set[int] | None = ...,
+        near_nodes: set[int] | None = ...,
     ) -> TopicQueues: ...
     def grow(self, partitions: int) -> None: ...
     def follow(self, leaders: list[int], epochs: list[int], topic_id: UUID | None = None) -> None: ...
@@ -78,6 +79,7 @@ class AccumulatorCore:
     refuses_when_full: bool
     since_send: bool
     slow_nodes: set[int]
+    near_nodes: set[int]
     waits_since: dict[int, float]
     topics: dict[str, TopicQueues]
     active: dict[PartitionQueue, None]

@@ -130,7 +130,7 @@ cdef class TopicQueues:
     """The partitions of one topic, with the sticky partition (KIP-480, KIP-794)."""
 
     def __cinit__(self, str name not None, int partitions, uint64_t seed=0x9E3779B97F4A7C15, int64_t batch_size=16384,
-                  bint adaptive=True, set slow_nodes=None):
+                  bint adaptive=True, set slow_nodes=None, set near_nodes=None):
         if partitions < 1:
             raise ValueError(f"a topic has at least one partition, found {partitions}")
         self.name = name
@@ -139,6 +139,7 @@ cdef class TopicQueues:
         self.batch_size = batch_size
         self.adaptive = adaptive
         self.slow_nodes = slow_nodes if slow_nodes is not None else set()
+        self.near_nodes = near_nodes if near_nodes is not None else set()
         self.grow(partitions)
 
     def grow(self, int partitions):
@@ -183,6 +184,8 @@ cdef class TopicQueues:
         if self.sticky.partition >= count:
             self.sticky = <PartitionQueue>self.queues[0]
             self.next_sticky()
+        elif self.near_nodes and self.sticky.leader not in self.near_nodes:  # drawn before the leaders were known
+            self.next_sticky()
 
     def forget_leaders(self):
         """Metadata has forgotten the topic after long disuse: the next record requests metadata before it goes."""
@@ -225,12 +228,16 @@ cdef class TopicQueues:
         return 0
 
     cdef list able(self):
-        """The queues whose leader takes requests; else the queues that have a leader; else all queues."""
-        cdef list led = [queue for queue in self.queues if (<PartitionQueue>queue).leader >= 0]
+        """The queues whose leader takes requests; else the queues that have a leader; else all queues.
+
+        Of these, the queues whose leader is near, if there are any.
+        """
+        cdef list able = [queue for queue in self.queues if (<PartitionQueue>queue).leader >= 0]
         if self.adaptive and self.slow_nodes:
-            quick = [queue for queue in led if (<PartitionQueue>queue).leader not in self.slow_nodes]
-            return quick or led or self.queues[:self.partitions]
-        return led or self.queues[:self.partitions]
+            able = [queue for queue in able if (<PartitionQueue>queue).leader not in self.slow_nodes] or able
+        if self.near_nodes:
+            able = [queue for queue in able if (<PartitionQueue>queue).leader in self.near_nodes] or able
+        return able or self.queues[:self.partitions]
 
     cdef uint64_t weight(self, PartitionQueue queue, Py_ssize_t longest) except 0:
         return <uint64_t>(longest + 1 - len(queue.batches)) if self.adaptive else 1
@@ -261,6 +268,7 @@ cdef class AccumulatorCore:
         self.nonwaiting_allocators = {}
         self.waits_since = {}
         self.slow_nodes = set()
+        self.near_nodes = set()
         self.active = {}
         self.incomplete = OrderedDict()
 

@@ -77,7 +77,9 @@ class RecordAccumulator(DrainCore):
         topic = self.topics.get(name)
         if topic is None:
             seed = backoff.generator.getrandbits(64)
-            topic = TopicQueues(name, len(leaders), seed, self.batch_size, self._adaptive, self.slow_nodes)
+            topic = TopicQueues(
+                name, len(leaders), seed, self.batch_size, self._adaptive, self.slow_nodes, self.near_nodes
+            )
             self.follow(topic, *_by_partition(leaders, epochs), topic_id)
             topic = self.topics.setdefault(name, topic)
             self._note(topic)

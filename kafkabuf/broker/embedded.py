@@ -65,7 +65,8 @@ class EmbeddedCluster(
     `replication_factor` replicas of each partition. The default is 3, or the number of nodes if that is less (Kafka's
     default.replication.factor is 1, with which no topic outlives a node).
     `min_insync_replicas`, `replica_lag_time_max_ms`, `broker_session_timeout_ms`, `log_cleaner_backoff_ms` and
-    `producer_id_expiration_check_interval_ms` are Kafka's settings.
+    `producer_id_expiration_check_interval_ms` are Kafka's settings. `racks` has the broker.rack of each node, which
+    clients are told; replicas are placed without a look at it.
 
     `retention_bytes` is per partition. With `verify_records` a node reads every magic 2 batch record by record on
     arrival, as Kafka does; that costs a few microseconds for each batch. `transaction_version` is the level of Kafka's
@@ -94,6 +95,7 @@ class EmbeddedCluster(
         max_message_bytes: int = 1_048_588,
         host: str = "127.0.0.1",
         ports: Sequence[int] | None = None,
+        racks: Sequence[str | None] | None = None,
         verify_records: bool = False,
         transaction_version: int = 2,
         security: Security | None = None,
@@ -122,6 +124,7 @@ class EmbeddedCluster(
             max_message_bytes=max_message_bytes,
             host=host,
             ports=_ports(ports),
+            racks=None if racks is None else tuple(racks),
             verify_records=verify_records,
             transaction_version=transaction_version,
             limits=ConnectionLimits() if limits is None else limits,

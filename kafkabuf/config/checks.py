@@ -70,6 +70,8 @@ def _warn(settings: ProducerSettings) -> None:
                 settings.security_protocol,
                 ", ".join(unused),
             )
+    if settings.partitioner_rack_aware and not settings.client_rack:
+        log.warning("partitioner.rack.aware has no effect without client.rack: set it to the zone of this client")
 
 
 def _check_idle(settings: ProducerSettings) -> None:

@@ -15,6 +15,7 @@ class Settings(TypedDict, total=False):
 
     bootstrap_servers: str | Sequence[str] | None
     client_id: str | None
+    client_rack: str | None
     interceptor_classes: str | Sequence[Any] | None
     on_acknowledged: Any | None
     buffer_memory: int | None
@@ -37,6 +38,7 @@ class Settings(TypedDict, total=False):
     partitioner_ignore_keys: bool | None
     partitioner_adaptive_partitioning_enable: bool | None
     partitioner_availability_timeout_ms: int | None
+    partitioner_rack_aware: bool | None
     acks: Literal["all", -1, 0, 1] | None
     enable_idempotence: bool | None
     retries: int | None

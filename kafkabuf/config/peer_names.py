@@ -204,7 +204,7 @@ _LIBRDKAFKA = {
 }
 _CONSUMERS = dict.fromkeys(
     (
-        "auto.commit.interval.ms", "auto.offset.reset", "client.rack", "enable.auto.commit", "enable.auto.offset.store",
+        "auto.commit.interval.ms", "auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store",
         "enable.partition.eof", "fetch.max.bytes", "fetch.min.bytes", "group.id", "group.instance.id",
         "heartbeat.interval.ms", "isolation.level", "max.partition.fetch.bytes", "max.poll.interval.ms",
         "max.poll.records", "partition.assignment.strategy", "session.timeout.ms",

@@ -29,7 +29,16 @@ _BROKER_CHECKS = "brokers check tokens, and a client sends its token as it is"
 _OAUTH_CLASSES = "org.apache.kafka.common.security.oauthbearer"
 
 JAVA_ONLY = {
+    "bootstrap.resolve.timeout.ms": Refusal(
+        "long", 0, "kafkabuf looks names up again at each attempt to connect, for as long as records may wait"
+    ),
+    "config.providers": Refusal("list", "", "kafkabuf expands nothing in a value: read it, and give the value itself"),
+    "metadata.cluster.check.enable": Refusal(
+        "boolean", True, "kafkabuf does not tell brokers which cluster it means, so there is nothing to turn off"
+    ),
     "sasl.login.class": Refusal("class", None, _LOGIN),
+    "sasl.oauthbearer.allow.unverified.audience": Refusal("boolean", False, _BROKER_CHECKS),
+    "sasl.oauthbearer.allow.unverified.issuer": Refusal("boolean", False, _BROKER_CHECKS),
     "sasl.oauthbearer.clock.skew.seconds": Refusal("int", 30, _BROKER_CHECKS),
     "sasl.oauthbearer.expected.audience": Refusal("list", None, _BROKER_CHECKS),
     "sasl.oauthbearer.expected.issuer": Refusal("string", None, _BROKER_CHECKS),

@@ -23,6 +23,7 @@ class ProducerSettings(SecuritySettings):
     )
     # A request holds at most 32767 bytes of it, and a character takes up to 4 bytes in UTF-8.
     client_id: str = text("kafkabuf", "The client's name in requests, metrics and logs.", longest=8191)
+    client_rack: str = text("", "The zone that the client is in, as broker.rack names the brokers' zones.")
     key_serializer: Any = special(_SERIALIZER, None, "Turns keys into bytes; without it, keys must be bytes.")
     value_serializer: Any = special(_SERIALIZER, None, "Turns values into bytes; without it, values must be bytes.")
     interceptor_classes: tuple[Any, ...] = special(
@@ -110,6 +111,9 @@ class ProducerSettings(SecuritySettings):
     )
     partitioner_availability_timeout_ms: int = long(
         0, "A broker that takes no batch for this long gets no records without key; 0: no limit."
+    )
+    partitioner_rack_aware: bool = flag(
+        False, "Records without key go to partitions whose leader is in client.rack, while there are any (KIP-1123)."
     )
 
     acks: int = special(

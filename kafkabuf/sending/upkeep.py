@@ -45,6 +45,7 @@ class Upkeep(UpkeepPolicy):
         self._client = client
         self._clock = clock
         self._recovery = recovery
+        self._rack = config.client_rack if config.partitioner_rack_aware else ""
         self._abort_deadline = float("inf")  # while closing: the Sender then no longer waits for the transaction's end
         self.transactions = transactions
         self.produce_versions = VERSIONS_BY_MAGIC[accumulator.magic]
@@ -87,12 +88,19 @@ class Upkeep(UpkeepPolicy):
         A topic that metadata has forgotten loses its leaders: the next record to it requests metadata at once. A topic
         that the cluster says does not exist keeps its leaders until it exists again or its records expire.
         """
+        self._note_racks(cluster)
         for name in list(self._accumulator.topics):  # a copy: send() adds topics during this loop
             info = cluster.topics.get(name)
             if info is None:
                 self._accumulator.forget_leaders(self._accumulator.topics[name])
             elif info.partitions:
                 self._accumulator.topic_queues(name, info.leaders, info.leader_epochs, info.topic_id)
+
+    def _note_racks(self, cluster: Cluster) -> None:
+        if self._rack:
+            near = {node.id for node in cluster.brokers.values() if node.rack == self._rack}
+            self._accumulator.near_nodes.intersection_update(near)
+            self._accumulator.near_nodes.update(near)
 
     def _topics_in_use(self) -> list[str]:
         """Topics with records that wait or are in flight, the oldest first: metadata keeps them up to date."""

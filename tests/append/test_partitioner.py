@@ -12,6 +12,7 @@ import pytest
 
 from kafkabuf._partition import select_partition
 from kafkabuf.errors import ConfigError, InvalidPartitionsError
+from kafkabuf.metadata.snapshot import Cluster, Node
 from kafkabuf.partitioner import RoundRobinPartitioner, partition_for_key
 from rigs.producer import SLAB, TOPIC, Rig, assert_whole
 
@@ -223,27 +224,73 @@ def test_shorter_queues_get_more_records_only_if_partitioning_is_adaptive(adapti
         assert abs(drawn[partition] - expected) < 5 * expected**0.5, (drawn, weights)
 
 
+def drawn(rig: Rig) -> set[int]:
+    """The partitions of 200 records without keys."""
+    used = []
+    for _ in range(200):
+        batch = rig.send(b"v", None).batch
+        rig.accumulator.give_up(batch, InvalidPartitionsError("the queues are to stay empty"))
+        used.append(batch.partition)
+    return set(used[1:])  # the first was drawn before
+
+
 # Kafka: BuiltInPartitionerTest.unavailablePartitionsTest
 def test_partition_with_an_available_leader_is_preferred() -> None:
     rig = Rig(leaders=(1, -1, 2, 1), slabs=64, batch_size=0)
     rig.accumulator.slow_nodes.add(2)
-
-    def drawn() -> set[int]:
-        used = []
-        for _ in range(200):
-            batch = rig.send(b"v", None).batch
-            rig.accumulator.give_up(batch, InvalidPartitionsError("the queues are to stay empty"))
-            used.append(batch.partition)
-        return set(used[1:])  # the first was drawn before
-
-    assert drawn() == {0, 3}
+    assert drawn(rig) == {0, 3}
     rig.accumulator.slow_nodes.add(1)
-    assert drawn() == {0, 2, 3}  # all nodes are slow: any partition with a leader
+    assert drawn(rig) == {0, 2, 3}  # all nodes are slow: any partition with a leader
     rig.accumulator.slow_nodes.clear()
-    assert drawn() == {0, 2, 3}
+    assert drawn(rig) == {0, 2, 3}
     for queue in rig.topic.queues:
         queue.follow(-1)
-    assert drawn() == {0, 1, 2, 3}
+    assert drawn(rig) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_partition_whose_leader_is_in_the_clients_rack_is_preferred(adaptive: bool) -> None:
+    rig = Rig(
+        leaders=(1, -1, 2, 3, 3), slabs=64, batch_size=0, partitioner_adaptive_partitioning_enable=adaptive,
+        client_rack="b", partitioner_rack_aware=True,
+    )  # fmt: skip
+    assert drawn(rig) == {0, 2, 3, 4}  # no broker has a rack
+    racks(rig, {1: "a", 2: "a", 3: "b"})
+    assert drawn(rig) == {3, 4}
+    racks(rig, {1: "b", 2: None, 3: "a"})
+    assert drawn(rig) == {0}
+    racks(rig, {1: "a", 2: "a", 3: "a"})
+    assert drawn(rig) == {0, 2, 3, 4}
+
+
+def racks(rig: Rig, by_node: dict[int, str | None]) -> None:
+    """The Sender hears of the brokers' racks."""
+    brokers = {node_id: Node(node_id, "localhost", 1, rack) for node_id, rack in by_node.items()}
+    rig.sender.upkeep._note_racks(Cluster(brokers=brokers))
+
+
+def test_slow_brokers_in_the_clients_rack_are_avoided() -> None:
+    rig = Rig(leaders=(1, 2, 3), slabs=64, batch_size=0, client_rack="b", partitioner_rack_aware=True)
+    racks(rig, {1: "a", 2: "b", 3: "b"})
+    rig.accumulator.slow_nodes.add(2)
+    assert drawn(rig) == {2}
+    rig.accumulator.slow_nodes.add(3)
+    assert drawn(rig) == {0}
+    rig.accumulator.slow_nodes.add(1)
+    assert drawn(rig) == {1, 2}
+
+
+def test_first_record_without_key_goes_to_the_clients_rack_too() -> None:
+    rig = Rig(leaders=(-1, -1, -1, -1), slabs=64, client_rack="b", partitioner_rack_aware=True)
+    racks(rig, {1: "a", 2: "b"})
+    rig.accumulator.topic_queues(TOPIC, [1, 1, 1, 2])
+    assert rig.send(b"v", None).batch.partition == 3
+
+
+def test_rack_of_the_client_has_no_effect_unless_the_partitioner_is_aware_of_it() -> None:
+    rig = Rig(leaders=(1, 2), slabs=64, batch_size=0, client_rack="b")
+    racks(rig, {1: "a", 2: "b"})
+    assert drawn(rig) == {0, 1}
 
 
 def test_slow_node_is_not_avoided_without_adaptive_partitioning() -> None:

@@ -48,6 +48,7 @@ class ClusterConfig:
     max_message_bytes: int = 1_048_588
     host: str = "127.0.0.1"
     ports: tuple[int, ...] | None = None
+    racks: tuple[str | None, ...] | None = None
     verify_records: bool = False
     transaction_version: int = 2
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
@@ -86,12 +87,27 @@ class ClusterConfig:
         if not self.host:
             raise ConfigError("host is empty, which would open the cluster to the network: name an address")
         self._check_ports()
+        self._check_racks()
         if not 1 <= self.replication_factor <= self.brokers:
             raise ConfigError(
                 f"replication_factor={self.replication_factor}: 1 to {self.brokers} (the number of brokers) is allowed"
             )
         if self.transaction_version not in (0, 1, 2):
             raise ConfigError(f"transaction_version={self.transaction_version!r}: 0, 1 and 2 are known")
+
+    def _check_racks(self) -> None:
+        if self.racks is None:
+            return
+        if len(self.racks) != self.brokers:
+            raise ConfigError(
+                f"{len(self.racks)} racks for {self.brokers} brokers: give each broker a rack or None, or no racks"
+            )
+        for rack in self.racks:
+            if rack is not None:
+                require_text("racks", rack)
+
+    def rack_of(self, node_id: int) -> str | None:
+        return None if self.racks is None else self.racks[node_id - 1]
 
     def _check_ports(self) -> None:
         if self.ports is None:

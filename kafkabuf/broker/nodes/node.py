@@ -117,6 +117,7 @@ class Node:
         self.node_id = node_id
         self.host = host
         self.port = port
+        self.rack = cluster.config.rack_of(node_id)
         self.max_lag = cluster.config.max_lag
         # Connections in the order of their opening, so that a run in virtual time is the same each time.
         self.connections: dict[Connection, None] = {}

@@ -38,6 +38,7 @@ def main() -> int:
     else:
         for done in run(options.kills, options.seed, options.jobs, splits=not options.no_splits):
             total += done
+            print(f"{total.counts['kills']} kills of {options.kills}", file=sys.stderr, flush=True)
             if done.faults:
                 print(*done.faults, sep="\n", file=sys.stderr, flush=True)
                 if not options.keep_going:

@@ -103,12 +103,18 @@ class Reader:
         return logs
 
     def _end(self, place: Place) -> int:
-        """Asks for the topic again where the leader has moved."""
+        """Asks for the topic again where the leader has moved, and by a new client where the old one does not learn."""
+        opened_at = time.monotonic()
 
         def ask() -> int:
+            nonlocal opened_at
             try:
                 return int(self._ends.get_watermark_offsets(TopicPartition(*place), timeout=_OF_A_REQUEST)[1])
             except KafkaException:
+                if time.monotonic() > opened_at + _SILENCE:
+                    self._close()
+                    self._open()
+                    opened_at = time.monotonic()
                 with suppress(KafkaException):
                     self._ends.list_topics(place[0], timeout=_OF_A_REQUEST)
                 raise

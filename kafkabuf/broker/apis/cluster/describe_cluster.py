@@ -42,6 +42,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
                 "broker_id": broker.node_id,
                 "host": broker.host,
                 "port": broker.port,
+                "rack": broker.rack,
                 "is_fenced": not node.sees(broker.node_id),
             }
             for broker in (cluster.nodes.values() if fenced_too else node.brokers())

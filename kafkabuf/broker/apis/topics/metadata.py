@@ -79,7 +79,10 @@ def _answer(
             yield
     return {
         "cluster_authorized_operations": cluster_operations(rights, asks_for_operations),
-        "brokers": [{"node_id": broker.node_id, "host": broker.host, "port": broker.port} for broker in node.brokers()],
+        "brokers": [
+            {"node_id": broker.node_id, "host": broker.host, "port": broker.port, "rack": broker.rack}
+            for broker in node.brokers()
+        ],
         "cluster_id": cluster.cluster_id,
         "controller_id": cluster.controller.node_id,
         "topics": topics,
