@@ -296,7 +296,8 @@ cdef class Batch:
             pass
         except Exception:
             logger.exception("compression failed for %r; its records are sent plain", self)
-        if fits and <size_t>size + wrap_overhead(b) < plain:
+        # The Sender may have left the batch to the next process while the codec let others run: `b` is that process's.
+        if fits and not self.left and <size_t>size + wrap_overhead(b) < plain:
             if self.tables is not None:
                 cast_shadow(self.stored, scratch - self.pool.base, size, codec.id)
                 unseal(self.stored)

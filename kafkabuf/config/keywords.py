@@ -54,6 +54,7 @@ class Settings(TypedDict, total=False):
     metadata_max_idle_ms: int | None
     metadata_recovery_strategy: Literal["rebootstrap", "none"] | None
     metadata_recovery_rebootstrap_trigger_ms: int | None
+    metadata_cluster_check_enable: bool | None
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"] | None
     send_buffer_bytes: int | None
     receive_buffer_bytes: int | None

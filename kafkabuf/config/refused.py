@@ -33,9 +33,6 @@ JAVA_ONLY = {
         "long", 0, "kafkabuf looks names up again at each attempt to connect, for as long as records may wait"
     ),
     "config.providers": Refusal("list", "", "kafkabuf expands nothing in a value: read it, and give the value itself"),
-    "metadata.cluster.check.enable": Refusal(
-        "boolean", True, "kafkabuf does not tell brokers which cluster it means, so there is nothing to turn off"
-    ),
     "sasl.login.class": Refusal("class", None, _LOGIN),
     "sasl.oauthbearer.allow.unverified.audience": Refusal("boolean", False, _BROKER_CHECKS),
     "sasl.oauthbearer.allow.unverified.issuer": Refusal("boolean", False, _BROKER_CHECKS),

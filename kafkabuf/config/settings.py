@@ -155,6 +155,11 @@ class ProducerSettings(SecuritySettings):
     metadata_recovery_rebootstrap_trigger_ms: int = long(
         300_000, "The client also rebootstraps after this long without metadata (KIP-1102)."
     )
+    metadata_cluster_check_enable: bool = flag(
+        True,
+        "A broker that is not the one of this cluster that the client means makes the client rebootstrap (KIP-1242; "
+        "brokers from Kafka 4.4 on).",
+    )
     client_dns_lookup: str = choice(
         "use_all_dns_ips",
         "Which addresses of a host name the client tries.",

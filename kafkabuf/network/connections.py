@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -113,6 +114,8 @@ class Connections(ConnectionPolicy):
         self._nodes.update((node.node_id, node) for node in self._bootstrap)
         recovers = config.metadata_recovery_strategy == "rebootstrap"
         trigger = config.metadata_recovery_rebootstrap_trigger_ms / 1000 if recovers else None
+        self._checks_cluster = recovers and config.metadata_cluster_check_enable
+        self._misrouted: Counter[int] = Counter()  # how often in a row, by node id
         self.handshake = Handshake(self)
         self.updater = MetadataUpdater(metadata, self, trigger, random)
         self._failures = FailureLog()
@@ -223,6 +226,17 @@ class Connections(ConnectionPolicy):
     def greet(self, node: NodeConnection) -> None:
         self.handshake.begin(node)
 
+    @property
+    def meant_cluster(self) -> str:
+        """The cluster that brokers are asked for (KIP-1242). "": it is unknown, or they are not asked."""
+        return self._metadata.snapshot.cluster_id if self._checks_cluster else ""
+
+    def misrouted(self, node: NodeConnection) -> None:
+        """The address belongs to another broker, perhaps of another cluster: the metadata is out of date."""
+        when = self._clock.monotonic() + self._reconnect.delay(self._misrouted[node.node_id])
+        self._misrouted[node.node_id] += 1
+        self.updater.rebootstrap_by(when, f"{node} says that it is another broker, or in another cluster")
+
     def greeted(self, node: NodeConnection) -> None:
         """The broker has responded to the handshake."""
         if self.authenticator is None:
@@ -237,6 +251,7 @@ class Connections(ConnectionPolicy):
         """The node has passed the handshake and authentication: it takes requests now."""
         assert node.connection is not None
         node.ready()
+        self._misrouted.pop(node.node_id, None)
         self.accepted = True
         self._silent -= node.places
         self._answered = (self._answered & self._places_in_use()) | node.places

@@ -26,6 +26,8 @@ class NodeAddress(Protocol):
 class ClusterView(Protocol):
     @property
     def brokers(self) -> Mapping[int, NodeAddress]: ...
+    @property
+    def cluster_id(self) -> str: ...
 
 
 class MetadataSource(Protocol):

@@ -201,10 +201,12 @@ TABLES = """
   response
     error_code: error_code
     mechanisms: []string = []
-18 api_versions 0-4 flexible 3
+18 api_versions 0-5 flexible 3
   request
     client_software_name: string 3+
     client_software_version: string 3+
+    cluster_id: string 5+ null 5+ = null
+    node_id: int32 5+ = -1
   response
     error_code: error_code
     api_keys: []{}

@@ -193,9 +193,13 @@ def size_of(StoredTables tables not None, Py_ssize_t place):
 
 
 def magic_of(StoredTables tables not None, Py_ssize_t place):
-    """The format of an entry's records; 0: no format that exists."""
-    cdef int magic = tables.batches[place].builder.magic
-    return magic if magic == 1 or magic == 2 else 0
+    """The format of an entry's records."""
+    return tables.batches[place].builder.magic
+
+
+def is_credible(StoredTables tables not None, Py_ssize_t place):
+    """Whether what an entry says from its beginning on is undamaged: format, transaction, partition."""
+    return tables.batches[place].live == life_of(&tables.batches[place])
 
 
 def line_of(StoredTables tables not None, Py_ssize_t place):
@@ -263,7 +267,7 @@ cdef bint is_copied(const StoredBatch* entry, BufferPool pool) noexcept:
         if entry.builder.position > <size_t>pool.size_of(extent_of(runs[i])):
             return False
         places[i] = pool.address(slab_of(runs[i]), extent_of(runs[i]))
-    return memcmp(places[0], places[1], entry.builder.position) == 0
+    return places[0] != places[1] and memcmp(places[0], places[1], entry.builder.position) == 0
 
 
 cdef bint has_header(const RecordsBuilder* b) noexcept nogil:

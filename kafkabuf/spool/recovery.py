@@ -25,6 +25,7 @@ from kafkabuf.spool._entries import (
     facts_of,
     holds_batch,
     impostors,
+    is_credible,
     is_idempotent,
     is_transactional,
     line_of,
@@ -87,16 +88,18 @@ def _walk(file: SpoolFile, places: list[int]) -> Iterator[int]:
 
 def _require_sendable(file: SpoolFile, accumulator: RecordAccumulator, places: list[int]) -> None:
     for place in _walk(file, places):
-        if magic_of(file.tables, place) not in (accumulator.magic, 0):
-            raise ConfigError(
-                f"{file.path} holds records of record.magic={magic_of(file.tables, place)}, and this producer has "
-                f"{accumulator.magic}: deliver them first, with a producer of that setting"
-            )
-        if accumulator.transactional and not is_transactional(file.tables, place):
-            raise ConfigError(
-                f"{file.path} holds records that belong to no transaction, and this producer has a transactional.id: "
-                "deliver them first, with a producer without transactional.id"
-            )
+        # A damaged entry says nothing of the others: it is put aside later.
+        if is_credible(file.tables, place) and (reason := _unsendable(file, accumulator, place)):
+            raise ConfigError(f"{file.path} holds {reason}: deliver them first, with the settings before")
+
+
+def _unsendable(file: SpoolFile, accumulator: RecordAccumulator, place: int) -> str:
+    """What an entry's records are if this producer cannot send them; else ""."""
+    if (magic := magic_of(file.tables, place)) != accumulator.magic:
+        return f"records of record.magic={magic}, and this producer has {accumulator.magic}"
+    if accumulator.transactional and not is_transactional(file.tables, place):
+        return "records that belong to no transaction, and this producer has a transactional.id"
+    return ""
 
 
 def _give_up(file: SpoolFile, accumulator: RecordAccumulator, place: int, reason: str, recovered: Recovered) -> None:
@@ -133,6 +136,8 @@ def _recover(file: SpoolFile, accumulator: RecordAccumulator, place: int, recove
         recovered.uncommitted[topic, partition] += count
         drop(file.tables, place)
     else:
+        if reason := _unsendable(file, accumulator, place):
+            raise DamagedError(f"it holds {reason}")
         queues = accumulator.made_topic(topic, [-1] * (partition + 1))
         queues.grow(partition + 1)
         size = size_of(file.tables, place)

@@ -25,6 +25,7 @@ from tests.effort import effort
 
 T = TypeVar("T")
 EVERY_VERSION = [(key, version) for key in sorted(api_key_map) for version in messages.known_versions(key)]
+NEWER_THAN_KIO = {(messages.API_VERSIONS, 5)}  # Kafka 4.4
 
 
 def sample(cls: type[Any], filled: bool, depth: int = 0) -> Any:
@@ -125,6 +126,8 @@ def test_every_decoded_message_equals_the_encoded_message(filled: bool) -> None:
 @pytest.mark.parametrize("filled", [False, True])
 def test_every_message_has_the_bytes_that_kio_writes(filled: bool) -> None:
     for api_key, version in EVERY_VERSION:
+        if (api_key, version) in NEWER_THAN_KIO:
+            continue
         for ours, load in (
             (messages.request_class(api_key, version), load_request_schema),
             (messages.response_class(api_key, version), load_response_schema),
@@ -152,14 +155,15 @@ def default_in(field: FieldSpec) -> Any:
 def test_tables_have_the_fields_of_kio() -> None:
     for api_key, api in apis().items():
         assert messages.known_versions(api_key) == api.versions
-        for version in api.versions:
+        kios = [version for version in api.versions if (api_key, version) not in NEWER_THAN_KIO]
+        for version in kios:
             request, response = load_request_schema(api_key, version), load_response_schema(api_key, version)
             assert api.is_flexible(version) == request.__flexible__
             assert api.name == api_key_map[api_key]
             if api.lines:
                 assert described(messages.request_class(api_key, version)) == described(request)
                 assert described(messages.response_class(api_key, version)) == described(response)
-        assert {*api.versions} == {*schema_name_map[api.name]}
+        assert {*kios} == {*schema_name_map[api.name]}
 
 
 def test_error_codes_have_the_names_of_kio() -> None:

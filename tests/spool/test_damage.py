@@ -132,6 +132,31 @@ def test_damaged_batch_is_put_aside_and_the_others_are_delivered(tmp_path: Path,
     assert not Rig(file=killed(after, tmp_path / "again"), **settings).recovered
 
 
+@pytest.mark.parametrize("magic", [1, 2])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_flip_anywhere_in_an_entry_costs_its_batch_at_most(tmp_path: Path, magic: int, is_open: bool) -> None:
+    settings: dict[str, Any] = {"record_magic": magic, "enable_idempotence": magic == 2}
+    rig = Rig([1] * 3, file=tmp_path / "buffer", **settings)
+    for number in range(3):
+        rig.send(b"%d" % number * 100, partition=number)
+    if not is_open:
+        rig.accumulator.close_open_batches()
+    left = killed(rig, tmp_path / "left")
+    whole, draw = left.read_bytes(), random.Random(magic)
+    second = whole.index(b"1" * 100) - LAYOUT.arena_at  # the entries' order is that of their slabs
+    assert second > 0
+    for byte in range(SIZE_OF_BATCH):
+        data = bytearray(whole)
+        data[LAYOUT.batches_at + SIZE_OF_BATCH + byte] ^= 1 << draw.randrange(8)
+        left.write_bytes(data)
+        after = Rig([1] * 3, file=left, **settings)
+        after.ack_all()
+        for number in (0, 2):
+            assert [record.value for record in after.log[TOPIC, number]] == [b"%d" % number * 100], byte
+        assert after.file is not None
+        after.file.close()
+
+
 def test_records_in_front_of_the_damage_of_an_open_batch_are_delivered(tmp_path: Path) -> None:
     rig = Rig(file=tmp_path / "buffer")
     for value in (b"first", b"second", b"third"):

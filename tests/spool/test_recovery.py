@@ -12,7 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kafkabuf.batches import compression
 from kafkabuf.batches._split import split
+from kafkabuf.batches.codec import Codec
 from kafkabuf.errors import KafkaError
 from rigs.producer import PRODUCER_ID, SLAB, TOPIC, Rig, assert_whole, only_request
 from tests.batches.split_support import Topic, refuse
@@ -255,6 +257,28 @@ def test_record_that_was_sent_plain_is_sent_again_as_it_was(path: Path) -> None:
     after = Rig(file=killed(rig, path.with_name("left")), compression_type="gzip", compression_thread_enable=True)
     while after.accumulator.compress_ahead():
         pass
+    assert delivered(after) == values
+
+
+def test_forced_close_while_a_batch_is_compressed_leaves_it_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Sender leaves the batch to the next process, and then the compression thread's codec returns."""
+    gzip = compression.codec("gzip", -1, 9, 3)
+
+    def compress(records: memoryview, target: memoryview) -> int:
+        rig.accumulator.abort()
+        return gzip.compress(records, target)
+
+    monkeypatch.setattr(compression, "codec", lambda *_: Codec(gzip.id, compress))
+    rig = Rig(file=path, compression_type="gzip", compression_thread_enable=True)
+    values = [b"%d" % number * (SLAB - 200) for number in range(6)]  # a batch each
+    for value in values:
+        rig.send(value)
+    rig.accumulator.close_open_batches()
+    assert rig.accumulator.compress_ahead()
+    monkeypatch.undo()
+    after = Rig(file=killed(rig, path.with_name("left")))
+    assert after.recovered is not None
+    assert not after.recovered.damaged
     assert delivered(after) == values
 
 
