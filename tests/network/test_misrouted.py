@@ -91,7 +91,7 @@ def test_client_asks_the_bootstrap_servers_again_where_a_broker_is_another_one()
 
 
 def test_broker_that_stays_another_one_is_asked_with_a_growing_back_off() -> None:
-    settings = {"reconnect_backoff_ms": 100, "reconnect_backoff_max_ms": 10_000}
+    settings: dict[str, Any] = {"reconnect_backoff_ms": 100, "reconnect_backoff_max_ms": 10_000}
     with entry_and_broker(**settings) as (rigged, _, first):
         first.greets = False
         times: list[float] = []
