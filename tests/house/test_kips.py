@@ -44,13 +44,16 @@ def test_each_kip_is_listed_once_in_the_order_of_the_numbers() -> None:
 
 @pytest.mark.parametrize("kip", KIPS, ids=lambda kip: f"KIP-{kip.kip}")
 def test_entry_is_whole_and_its_evidence_exists(kip: Kip) -> None:
+    assert kip.title
+    assert re.fullmatch(r"\d+\.\d+(\.\d+)?", kip.kafka)
+    assert tuple(map(int, kip.kafka.split("."))) <= NEWEST
     states = {kip.producer, kip.broker}
-    assert kip.title and not kip.title.endswith(".")
-    assert re.fullmatch(r"\d+\.\d+(\.\d+)?", kip.kafka) and tuple(map(int, kip.kafka.split("."))) <= NEWEST
-    assert states <= set(STATES) and states != {"-"}
-    assert kip.note.endswith(".") or not kip.note
+    assert states <= set(STATES)
+    assert states != {"-"}, "a KIP that concerns neither is not listed"
     assert kip.note or not states & {"partly", "no"}, "the note must say what is missing, or why"
-    assert kip.evidence and [entry for entry in kip.evidence.split(" ") if not exists(entry)] == []
+    assert kip.note.endswith(".") or not kip.note
+    assert kip.evidence
+    assert [entry for entry in kip.evidence.split(" ") if not exists(entry)] == []
 
 
 @pytest.mark.parametrize(
