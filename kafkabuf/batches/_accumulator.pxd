@@ -173,6 +173,7 @@ cdef class AccumulatorCore:
     # Have the file keep the batch. Raises KafkaError if the table of batches is full. Else it runs no Python code.
     cdef int keep(self, PartitionQueue queue, Batch batch) except -1
     # Raises KeyError for a batch of another accumulator.
+    cdef bint set_apart(self, Batch part) noexcept
     cdef PartitionQueue queue_for(self, Batch batch)
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1
     cdef Batch first_incomplete(self)

@@ -5,6 +5,7 @@ cimport cython
 from cpython.dict cimport PyDict_Keys
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy
 
 from collections import OrderedDict, deque
 
@@ -15,7 +16,9 @@ from kafkabuf._records cimport (
     has_room, measure, records_start, size_upper_bound,
 )
 from kafkabuf.batches._batch cimport PENDING, Batch, give_back_claims
-from kafkabuf.batches._stored cimport StoredBatch, extent_of, put_numbers, sequence_after, slab_of
+from kafkabuf.batches._stored cimport (
+    StoredBatch, extent_of, pack_run, put_numbers, seal_of, sequence_after, slab_of,
+)
 from kafkabuf.process._time cimport kb_time_ms, kb_time_ms_init
 from kafkabuf.wire._wire cimport get_i16, get_i32, get_i64
 
@@ -513,17 +516,53 @@ cdef class AccumulatorCore:
         return batch
 
     def leave_behind(self, Batch batch not None, *, bint unsent=False):
-        """Leave the batch, or its parts, to the next process that opens the file; without a file, do nothing.
+        """Leave the batch, or its parts, to the next process that opens the file; without a file, leave nothing.
 
-        `unsent`: no broker has the batch, so the next process need not ask for it. The caller then fails the batch here.
+        Returns what the caller is to fail here: the parts without an outcome. A part for which there is no room alone
+        stays with all parts of its whole. `unsent`: no broker has the batch, so the next process need not ask for it.
         """
+        cdef Batch whole = batch if batch.whole is None else batch.whole
         cdef Batch part
         enter_lock(&self.pool.guard)
         try:
-            for part in [batch] if batch.parts is None else batch.parts:
+            if batch.parts is not None or not self.set_apart(batch):
+                staying = [batch] if whole.parts is None else list(whole.parts)
+            else:
+                staying = [batch]
+            for part in staying:
                 part.leave(unsent)
         finally:
             leave_lock(&self.pool.guard)
+        return [part for part in staying if part.outcome == PENDING]
+
+    cdef bint set_apart(self, Batch part) noexcept:
+        """Give a part a run of its own in the file, so that it can stay there while the parts behind it go.
+
+        Their header overwrites the end of the part's records. False, and no change, if no run is free. A kill leaves
+        the part in the one run or in the other: the step is that of a split, whose rest stays as it is.
+        """
+        cdef Batch behind = part.behind
+        cdef StoredBatch alone, rest
+        cdef Py_ssize_t slab, extent
+        if behind is None or part.stored == &part.own:
+            return True
+        alone, rest = part.stored[0], behind.stored[0]
+        extent = self.pool.extent_for(alone.builder.position)
+        slab = self.pool.try_allocate(extent)
+        if slab < 0:
+            return False
+        alone.builder.base = self.pool.address(slab, extent)
+        memcpy(alone.builder.base, part.stored.builder.base, alone.builder.position)
+        alone.run = pack_run(slab, extent)
+        alone.other_run = ~alone.run
+        alone.offset = 0
+        alone.seal = seal_of(&alone, alone.builder.base + records_start(&alone.builder))
+        memcpy(self.scratch, rest.builder.base + records_start(&rest.builder),
+               rest.builder.position - records_start(&rest.builder))
+        self.tables.divide(behind.stored, part.stored, &alone, &rest)
+        part.slab, part.extent = slab, extent
+        part.generation = self.pool.generation(slab, extent)
+        return True
 
     cdef int enlist(self, PartitionQueue queue, Batch batch) except -1:
         """Put a new batch into all lists, or into no list if the memory for an entry is missing."""

@@ -348,9 +348,14 @@ cdef class Batch:
         return 0
 
     cdef int give_back(self) except -1:
-        """The batch is done: if it has no reader, give its slab to the pool, or from a part to the part behind it."""
+        """The batch is done: if it has no reader, give its slab to the pool, or from a part to the part behind it.
+
+        Where a part stays in the file, it has a slab of its own (`AccumulatorCore.set_apart`), or all parts stay.
+        """
         cdef Batch behind
-        if self.readers or self.left:
+        if self.readers:
+            return 0
+        if self.left and (self.whole is None or (self.slab == self.whole.slab and self.extent == self.whole.extent)):
             return 0
         if self.whole is not None:
             self.come_home()  # first: the header of the part behind overwrites the end of this part

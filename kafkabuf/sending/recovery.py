@@ -270,8 +270,8 @@ class Recovery(RecoveryPolicy):
                 raise  # the next turn tries again
             except Exception as failure:
                 log.exception("%r cannot be retried; its records fail", batch)
-                self._accumulator.leave_behind(batch)
-                self._accumulator.fail(batch, KafkaError(f"an error within the producer: {shown(failure)}"))
+                for staying in self._accumulator.leave_behind(batch):
+                    self._accumulator.fail(staying, KafkaError(f"an error within the producer: {shown(failure)}"))
 
     def retry_or_fail_all(self, batches: list[Batch], error: KafkaError) -> None:
         """The request of these batches failed."""
@@ -424,7 +424,9 @@ class Recovery(RecoveryPolicy):
             self._tell_of_refusal(error)
         if batch.recovered or not isinstance(error, ERRORS_OF_RECORDS):
             unsent = refused and not batch.doubtful and isinstance(error, ERRORS_OF_RECORDS)
-            self._accumulator.leave_behind(batch, unsent=unsent)
+            for staying in self._accumulator.leave_behind(batch, unsent=unsent):
+                if staying is not batch:  # there is no room for the batch alone
+                    self._accumulator.fail(staying, error)
         self._accumulator.fail(batch, error, record_errors, error_of_others, refused)
 
     def _explained(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> KafkaError:

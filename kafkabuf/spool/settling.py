@@ -113,11 +113,11 @@ def _settle_batch(
             state.is_there(queue, batch, verdict.base_offset)
         batch.complete(verdict.base_offset, -1)
     elif verdict.outcome is Outcome.UNPROVEN and keep:
-        if isinstance(state, ProducerState):
-            state.drop_numbers(queue, batch)
-        accumulator.leave_behind(batch)
-        accumulator.discard(batch)
-        batch.fail(KafkaError(f"the record stays in the file: {verdict.reason}"))
+        for staying in accumulator.leave_behind(batch):
+            if isinstance(state, ProducerState):
+                state.drop_numbers(queue, staying)
+            accumulator.discard(staying)
+            staying.fail(KafkaError(f"the record stays in the file: {verdict.reason}"))
     elif not verdict.own_numbers and isinstance(state, ProducerState):
         state.forget_numbers(queue, batch)
 

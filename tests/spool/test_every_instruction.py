@@ -14,6 +14,7 @@ import pytest
 
 from kafkabuf.batches._split import split
 from kafkabuf.batches._stored import SIZE_OF_SPLIT
+from kafkabuf.errors import KafkaError
 from kafkabuf.spool import file as spool_file
 from kafkabuf.spool.file import Layout
 from rigs.producer import SLAB, TOPIC, Rig
@@ -76,6 +77,21 @@ def complete_front_and_drain(rig: Rig) -> None:
     rig.drain_one()
 
 
+def split_and_compress(rig: Rig) -> None:
+    split_twice(rig)
+    compress_and_put_back(rig)
+
+
+def leave_front(rig: Rig) -> None:
+    for front in rig.accumulator.leave_behind(rig.drain_one()):
+        rig.accumulator.fail(front, KafkaError("it stays"))
+
+
+def leave_front_and_drain(rig: Rig) -> None:
+    leave_front(rig)
+    rig.drain_one()
+
+
 FIVE = [b"%d" % number * 50 for number in range(5)]
 MAGIC_1 = {"record_magic": 1, "enable_idempotence": False}
 GZIP = {"compression_type": "gzip", "compression_gzip_level": 1}
@@ -103,6 +119,8 @@ DEEDS = {
     "a split of compressed messages": Deed(FIVE, split_head, [], MAGIC_1 | GZIP, compress_and_put_back),
     "a compression of a part": Deed(FIVE, lambda rig: rig.drain_one(), [], GZIP, split_head),
     "an acknowledged part": Deed(FIVE, complete_front_and_drain, [], ready=split_twice, left={4, 5}),
+    "a part that stays": Deed(FIVE, leave_front_and_drain, [], ready=split_twice),
+    "a compressed part that stays": Deed(FIVE, leave_front, [], GZIP, split_and_compress),
 }
 
 

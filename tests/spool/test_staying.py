@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafkabuf.errors import NetworkError, UnknownTopicOrPartitionError
-from rigs.producer import TOPIC, Rig, only_request
-from tests.batches.split_support import TOO_LARGE
+from kafkabuf.errors import BufferExhaustedError, NetworkError, UnknownTopicOrPartitionError
+from rigs.producer import SLAB, TOPIC, Rig, only_request
+from tests.batches.split_support import TOO_LARGE, Topic, decoded
 from tests.spool.test_recovery import delivered, killed
 
 UNKNOWN_SERVER_ERROR = -1
@@ -20,6 +22,7 @@ NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 29, 31
 INVALID_TIMESTAMP, INVALID_RECORD = 32, 87
 POLICY_VIOLATION = 44
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 VALUES = [b"%d" % number for number in range(8)]
 
 
@@ -156,3 +159,63 @@ def test_error_of_a_record_that_waits_for_the_proof_says_so(path: Path) -> None:
     rig = Rig(file=killed(under_way(path), path.with_name("left")))
     rig.queue().muted = True  # as between the opening and the proof
     assert "the cluster has not said yet which of the recovered records of orders-0 it has" in rig.pool.why()
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("place", [0, 1, 3, 6, 7])
+def test_recovered_record_that_is_too_large_for_good_holds_back_no_other_of_its_batch(
+    path: Path, place: int, compression: str
+) -> None:
+    rig = Rig(file=path, buffer_path=str(path), compression_type=compression)
+    values = [random.Random(number).randbytes(200 if number == place else 30) for number in range(8)]
+    for value in values:
+        rig.send(value)
+    file = killed(rig, path.with_name("left"))
+    others = [value for value in values if value is not values[place]]
+    for process in range(2):
+        rig = Rig(file=file, compression_type=compression)
+        rig.send(b"new")
+        broker = Topic(rig, 250)
+        broker.serve()
+        assert rig.recovered is not None
+        assert broker.values() == [*(others if process == 0 else []), b"new"]
+        assert rig.recovered.kept == {(TOPIC, 0): 1}
+        file = killed(rig, path.with_name(f"left by {process}"))
+    assert delivered(Rig(file=file, compression_type=compression)) == [values[place]]
+
+
+def test_recovered_record_that_is_too_large_stays_with_those_behind_it_where_the_file_is_full(path: Path) -> None:
+    rig = Rig(file=path, buffer_path=str(path))
+    for value in [b"first", b"x" * 300, b"third", b"fourth"]:
+        rig.send(value)
+    rig = Rig(file=killed(rig, path.with_name("left")))
+    taken = []
+    for size in (SLAB, SLAB // 2, SLAB // 4, SLAB // 8, 1):
+        with contextlib.suppress(BufferExhaustedError):
+            while True:
+                taken.append(rig.pool.allocate(size, 0))
+    broker = Topic(rig, 250)
+    broker.serve()
+    assert rig.recovered is not None
+    assert broker.values() == [b"first"]
+    assert rig.recovered.kept == {(TOPIC, 0): 3}
+    assert delivered(Rig(file=killed(rig, path.with_name("full")))) == [b"x" * 300, b"third", b"fourth"]
+
+
+def test_parts_that_the_broker_refuses_for_their_numbers_stay_and_hold_back_no_other_record(path: Path) -> None:
+    rig = under_way(path)
+    rig.client.fail(only_request(rig), NetworkError("the connection was lost"))
+    rig.turn()
+    rig.clock.advance(10)
+    rig.client.answer(only_request(rig), TOO_LARGE)
+    rig.turn()
+    future = rig.send(b"new")
+    while not future.done():
+        rig.linger_over()
+        (sent,) = rig.sent_after_turn()
+        (record, *_) = decoded(sent.produced.records[TOPIC, 0])
+        rig.client.answer(sent, OUT_OF_ORDER_SEQUENCE_NUMBER if record.value in VALUES else 0)
+        rig.turn()
+    assert future.exception(0) is None
+    assert not rig.incomplete()
+    assert delivered(Rig(file=killed(rig, path.with_name("left")))) == VALUES
