@@ -228,6 +228,13 @@ class SpoolFile:
         mapped = self._opened_to_map()
         try:
             self._mapping = mmap.mmap(mapped, layout.size)
+        except OSError as error:
+            if error.errno != errno.ENOMEM:
+                raise
+            raise ConfigError(
+                f"kafkabuf.buffer.path: {self.path} needs {layout.size} bytes of this process's addresses, and the "
+                f"system gives it no more: {error.strerror}. Raise its limit (`ulimit -v`), or lower buffer.memory"
+            ) from None
         finally:
             os.close(mapped)
         self._mapping[HEADER.size : HEADER.size + OWNER.size] = OWNER.pack(os.getpid(), boot())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import shutil
 import subprocess
@@ -139,6 +140,14 @@ def test_disk_without_room_is_refused_before_it_is_filled(path: Path, monkeypatc
     monkeypatch.delattr(os, "posix_fallocate")
     refused(path, "the disk has no room for them", Layout(shutil.disk_usage(path.parent).free * 4, 1 << 20))
     assert path.stat().st_size == 0
+
+
+def test_process_without_addresses_for_the_file_is_told_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_addresses(descriptor: int, size: int) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", no_addresses)
+    refused(path, f"{path} needs {LAYOUT.size} bytes of this process's addresses.*ulimit -v")
 
 
 def test_disk_that_fills_up_meanwhile_is_an_error_that_leaves_no_bytes(
