@@ -13,6 +13,7 @@ coordinators that it has found.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kafkabuf.producer import KafkaProducer
@@ -57,6 +58,12 @@ def assign(producer: KafkaProducer, transactional_id: str) -> None:
 def refresh(producer: KafkaProducer) -> None:
     """Let `producer` ask for the metadata of its topics again, and wait for them up to max.block.ms."""
     producer._metadata.await_update(producer.config.max_block_ms / 1000)
+
+
+def ask_for_topics(producer: KafkaProducer, names: Iterable[str]) -> None:
+    """Let `producer` ask for the metadata of these topics together: send_arrow() asks for one after the other."""
+    for name in names:
+        producer._metadata.add_topic(name)
 
 
 # ---- one transaction of several producers ----------------------------------------------------------------------------

@@ -9,7 +9,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kafkabuf.shown import raw
+
 Int64Array = npt.NDArray[np.int64]
+
+
+class Topics(NamedTuple):
+    """The topics of rows: their names, which need not be UTF-8, and by row the number of its name, -1 for no topic."""
+
+    names: Sequence[bytes]
+    numbers: npt.NDArray[np.int32]
+
+    @property
+    def are_together(self) -> bool:
+        """Whether no row of another topic lies between two rows of a topic."""
+        return bool((np.diff(self.numbers) >= 0).all())
+
+    def order(self) -> Int64Array:
+        """The places of the rows, topic by topic; the rows of a topic stay in their order."""
+        return np.argsort(self.numbers, kind="stable")
 
 
 class NumberedRows(NamedTuple):
@@ -37,6 +55,12 @@ class NumberedRows(NamedTuple):
     def take(self, places: Int64Array) -> NumberedRows:
         """A copy of the rows at these places."""
         return NumberedRows(self.batch.take(pa.array(places)), self.numbers[places])
+
+    def topics(self) -> Topics:
+        """The topics that the rows name, in a column."""
+        column = self.batch.column("topic").dictionary_encode()
+        names = [name for name in map(raw, column.dictionary) if name is not None]
+        return Topics(names, column.indices.fill_null(-1).to_numpy())
 
     def without(self, places: Iterable[int]) -> NumberedRows:
         """A copy of the rows at all other places. One of them must be left."""

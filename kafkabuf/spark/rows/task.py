@@ -24,9 +24,10 @@ from kafkabuf.append.offset_range import OffsetRange, merge_ranges
 from kafkabuf.append.report import BulkReport
 from kafkabuf.arrow._columns import digest
 from kafkabuf.errors import AbortableTransactionError, KafkaError, RefusedWithOthersError
+from kafkabuf.metadata.topic_names import is_legal_topic
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.sending.recovery import ERRORS_OF_RECORDS
-from kafkabuf.sharing import outlive_refusals
+from kafkabuf.sharing import ask_for_topics, outlive_refusals
 from kafkabuf.spark.options.options import SinkOptions
 from kafkabuf.spark.options.record_formats import unencodable
 from kafkabuf.spark.reports.report import CHECKSUMS, TaskReport
@@ -79,6 +80,7 @@ class Task:
         self._waiting: list[NumberedRows] = []  # to be sent again
         self._refusals = Refusals(options, self._opened)
         self._suspects = Suspects()
+        self._topics: set[str] = set()  # that rows have named
         self._next_row = 0
         self._sent_again = 0
         self._totals_at_start = (0.0, 0.0)
@@ -157,7 +159,21 @@ class Task:
             self._refusals.refuse(rows, place, error)
         if len(refused) == len(rows):
             return rows.slice(0, 0)
-        return rows.without(refused) if refused else rows
+        rows = rows.without(refused) if refused else rows
+        return rows if self._options.topic is not None else self._by_topic(rows)
+
+    def _by_topic(self, rows: NumberedRows) -> NumberedRows:
+        """The rows, those of each topic together, whose topics the producer has begun to ask for.
+
+        send_arrow() gives its batches back wherever the topic changes from one row to the next, and waits for the
+        metadata of one new topic after the other.
+        """
+        topics = rows.topics()
+        names = (name.decode(errors="replace") for name in topics.names)
+        if new := {name for name in names if is_legal_topic(name)} - self._topics:
+            ask_for_topics(self._opened(), new)
+            self._topics |= new
+        return rows if topics.are_together else rows.take(topics.order())
 
     def _send(self, rows: NumberedRows) -> None:
         """Send new rows, the first of them in the opening batches."""
