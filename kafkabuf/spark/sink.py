@@ -22,6 +22,7 @@ from kafkabuf.errors import (
 )
 from kafkabuf.spark.options.options import Guarantee, SinkOptions, max_block_seconds
 from kafkabuf.spark.options.record_formats import RecordFormats
+from kafkabuf.spark.options.topic_formats import TopicFormats
 from kafkabuf.spark.reports.report import TaskReport
 from kafkabuf.spark.rows.schema import aligned_by, aligned_partitions, as_record, sink_columns
 from kafkabuf.spark.worker import heap, worker_socket
@@ -44,7 +45,7 @@ class ArrowSink:
 
     options: SinkOptions
     columns: tuple[str, ...]
-    formats: RecordFormats | None = None
+    formats: RecordFormats | TopicFormats | None = None
     """How tasks make keys and values of columns."""
     schema: StructType | None = field(default=None, repr=False)
     """The DataFrame's schema, until `with_formats` has compared it with the options of formats."""
@@ -67,12 +68,18 @@ class ArrowSink:
     def with_formats(self) -> Self:
         """What the tasks get: their formats have schemas, and the settings of the Schema Registry are gone.
 
+        The tasks keep these settings only where they must ask about the topics that rows name (topic_formats.py).
         Raises what `FormatOptions.resolved` raises.
         """
         options = self.options
         if options.formats is None or self.schema is None:
             return self
-        formats = options.formats.resolved(self.schema, options.topic, max_block_seconds(dict(options.producer)))
+        timeout = max_block_seconds(dict(options.producer))
+        formats: RecordFormats | TopicFormats
+        if options.topic is None and options.formats.registry:
+            formats = TopicFormats.resolved(options.formats, self.schema, options.listed_topics, timeout)
+        else:
+            formats = options.formats.resolved(self.schema, options.topic, timeout)
         made = ("headers",) if formats.has_headers and "headers" not in self.columns else ()
         return replace(
             self, options=replace(options, formats=None), columns=(*self.columns, *made), formats=formats, schema=None

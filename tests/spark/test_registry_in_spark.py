@@ -95,6 +95,28 @@ def test_batch_is_read_by_the_registrys_own_clients(
     assert len(found) == 300
 
 
+def test_topics_that_rows_name_are_read_by_the_registrys_own_clients(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, registry: RealRegistry, topic: str
+) -> None:
+    topics = [f"{topic}-a", f"{topic}-b"]
+    for name in topics:
+        spark_cluster.create_topic(name)
+    frame = spark.range(0, 20, 1, 2).selectExpr("id", f"if(id % 2 = 0, '{topics[0]}', '{topics[1]}') as topic")
+    given = options(registry, spark_cluster, topic)
+    del given["topic"]
+    frame.write.format("kafkabuf").options(**given).mode("append").save()
+    frame.write.format("kafkabuf").options(**given, topics=",".join(topics)).mode("append").save()
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        assert {f"{name}-value" for name in topics} <= set(client.get_subjects())
+        deserializer = AvroDeserializer(client, conf={"subject.name.strategy.type": "TOPIC"})
+        for number, name in enumerate(topics):
+            context = SerializationContext(name, MessageField.VALUE)
+            found: list[Any] = [
+                deserializer(message.value(), context) for message in records(spark_cluster, name, partitions=1)
+            ]
+            assert sorted(value["id"] for value in found) == sorted(2 * list(range(number, 20, 2)))
+
+
 def test_stream_with_a_wider_schema_is_read_beside_what_it_wrote_before(
     spark: SparkSession,
     spark_cluster: EmbeddedCluster,

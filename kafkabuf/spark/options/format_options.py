@@ -1,7 +1,8 @@
 """Options of formats: `valueFormat` and `keyFormat` with what belongs to them, and `schema.registry.*`.
 
 The driver parses them, and resolves them once for a write or a micro-batch: it derives a schema that the user has not
-given, and asks the Schema Registry. The tasks get the result (record_formats.py), and none of the registry's settings.
+given, and asks the Schema Registry. The tasks get the result (record_formats.py), and none of the registry's settings,
+unless they must ask about topics that only rows name (topic_formats.py).
 
 This file loads no extension until a write has a format: the driver imports it.
 """
@@ -42,6 +43,7 @@ class FormatName(StrEnum):
     PROTOBUF = "protobuf"
 
 
+_TOPIC = "name it with .option('topic', ...)"
 _NEEDED = "set option '{}Format' to 'avro', 'json' or 'protobuf'"
 _OF_PROTOBUF = ("valueMessage", "valueDescriptors", "keyMessage", "keyDescriptors")
 _OF_JSON = ("timestampFormat", "timestampNTZFormat", "dateFormat", "ignoreNullFields", "timeZone")
@@ -86,6 +88,18 @@ class FormatOptions:
             return None
         return cls(value, key, key_columns, options.get("timezone"), registry)
 
+    @property
+    def registry_names_schemas(self) -> bool:
+        """Whether the settings of the registry say which schemas a write has, whatever its columns are."""
+        return bool(self.registry) and _registry(self.registry).names_schema
+
+    @property
+    def names_schemas_in_headers(self) -> bool:
+        """Whether the registry's schemas are named in headers of the records, not in front of keys and values."""
+        from kafkabuf.config.schema_registry import FRAMINGS  # late: few writes have a registry
+
+        return bool(self.registry) and _registry(self.registry).settings.schema_id_framing == FRAMINGS[1]
+
     def resolved(self, schema: StructType, topic: str | None, timeout: float) -> RecordFormats:
         """What the tasks need to encode rows of this schema. Asks the registry for at most `timeout` seconds a field.
 
@@ -116,7 +130,8 @@ class FormatOptions:
         if self.registry:
             from kafkabuf.formats.registry.resolving import resolve_format
 
-            assert topic is not None  # `parse` has checked it
+            if topic is None:
+                raise ConfigError(f"the Schema Registry has a subject for each topic, and no topic is named: {_TOPIC}")
             return resolve_format(_registry(self.registry), format, topic, name, source, timeout)
         format.program(source)  # raises the error of columns that do not fit
         # Each task gets the driver's schema: that of its own Arrow data may differ in what is nullable.
@@ -272,11 +287,6 @@ def _check_registry(options: Mapping[str, str], registry: Settings, value: Forma
 
     if value is None and key is None:
         raise ConfigError(f"the options 'schema.registry.*' need a format: {_NEEDED.format('value')}")
-    if not options.get("topic", "").strip():
-        raise ConfigError(
-            "with a Schema Registry the driver must know the topic: name it with .option('topic', ...), and write each "
-            "topic of its own where rows have a column 'topic'"
-        )
     try:
         RegistrySettings(dict(registry))
     except ConfigError as error:

@@ -16,6 +16,7 @@ _OWN = {
     name.lower(): name
     for name in (
         "topic",
+        "topics",
         "deliveryGuarantee",
         "sinkId",
         "markerTopic",

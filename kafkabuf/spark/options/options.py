@@ -97,6 +97,7 @@ class SinkOptions:
     `timestamp_column` is the column that the option names, "" for no column, and None where the user left it out.
     `aligned` is no option: the number of partitions for which align() has shuffled the rows, None where it has not.
     `formats` are the options of formats on the driver; None in the tasks, and where there are no such options.
+    `listed_topics` are those that rows with a column `topic` may name, empty where the user names none.
     `key_rule` is a text of the options that say what the key is.
     """
 
@@ -115,6 +116,7 @@ class SinkOptions:
     aligned: int | None = None
     formats: FormatOptions | None = None
     key_rule: str = ""
+    listed_topics: tuple[str, ...] = ()
 
     def sink_id_and_marker_topic(self) -> tuple[str, str]:
         """Only for a transactional guarantee: `parse` has checked that both are set."""
@@ -124,7 +126,8 @@ class SinkOptions:
 
     def topics(self) -> list[tuple[str, str]]:
         """The topics that options name, each with its option."""
-        named = (("topic", self.topic), ("markerTopic", self.marker_topic), ("deadLetterTopic", self.dead_letter_topic))
+        named = [("topic", self.topic), ("markerTopic", self.marker_topic), ("deadLetterTopic", self.dead_letter_topic)]
+        named += [("topics", topic) for topic in self.listed_topics]
         option_of = {topic: option for option, topic in reversed(named) if topic is not None}
         return [(option, topic) for topic, option in option_of.items()]
 
@@ -156,6 +159,7 @@ class SinkOptions:
             _timestamp_column(options.get("timestampcolumn")),
             formats=FormatOptions.parse(options),
             key_rule=key_rule(options),
+            listed_topics=_listed_topics(options),
         )
 
 
@@ -170,6 +174,25 @@ def _topic(options: Mapping[str, str], name: str) -> str | None:
     if not is_legal_topic(topic):
         raise ConfigError(f"option '{name}' is '{topic}', which is no legal topic name: {TOPIC_RULE}")
     return topic
+
+
+def _listed_topics(options: Mapping[str, str]) -> tuple[str, ...]:
+    given = options.get("topics")
+    if given is None:
+        return ()
+    if "topic" in options or not any(name.startswith(option_names.REGISTRY_PREFIX) for name in options):
+        raise ConfigError(
+            "option 'topics' names the topics that a Schema Registry is asked about where rows have a column 'topic': "
+            "it needs the options 'schema.registry.*', and no option 'topic'"
+        )
+    topics = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
+    for topic in topics:
+        if not is_legal_topic(topic):
+            raise ConfigError(
+                f"option 'topics' is '{given}', and '{topic}' is no legal topic name: name topics between commas. "
+                f"{TOPIC_RULE}"
+            )
+    return topics
 
 
 def _timestamp_column(given: str | None) -> str | None:

@@ -22,6 +22,8 @@ from kafkabuf.formats.rows.format import ResolvedFormat, Source
 from kafkabuf.formats.rows.program import Program
 from kafkabuf.shown import json_object
 from kafkabuf.spark.options.record_formats import UNENCODABLE, RecordFormats
+from kafkabuf.spark.options.topic_formats import TopicFormats
+from kafkabuf.spark.rows.numbered import Topics
 from kafkabuf.spark.rows.schema import as_record
 from kafkabuf.spark.rows.schema_headers import Flags, Header, with_headers
 
@@ -81,8 +83,9 @@ def session_zone(schema: pa.Schema) -> str | None:
 class RowEncoder:
     """Makes records of the batches of one task, which have one schema."""
 
-    def __init__(self, formats: RecordFormats, schema: pa.Schema) -> None:
-        """Raises SerializationError where the columns do not fit."""
+    def __init__(self, formats: RecordFormats, schema: pa.Schema, *, has_headers: bool = False) -> None:
+        """`has_headers`: other rows of the task have headers. Raises SerializationError if the columns do not fit."""
+        self._has_headers = has_headers
         sources = formats.arguments().sources(columns_of(schema))
         zone = session_zone(schema) if formats.in_session_zone else None
         self._encoders: dict[str, _Encoder] = {}
@@ -106,7 +109,7 @@ class RowEncoder:
             errors |= errors_of_column
             if encoder.header is not None:
                 headers.append((encoder.header, valid))
-        if headers:
+        if headers or self._has_headers:
             columns["headers"] = with_headers(columns.get("headers"), headers, batch.num_rows)
         if errors:
             texts = [str(errors[row]) if row in errors else None for row in range(batch.num_rows)]
@@ -114,12 +117,59 @@ class RowEncoder:
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
+class TopicRowEncoder:
+    """Makes records of the batches of one task, each row with the formats of the topic that it names.
+
+    Topics with equal formats share an encoder: most registries have one id for a schema, whatever its subjects are.
+    """
+
+    def __init__(self, formats: TopicFormats, schema: pa.Schema) -> None:
+        self._formats = formats
+        self._schema = schema
+        self._of_topic: dict[bytes | None, RowEncoder] = {}
+        self._encoders: dict[RecordFormats, RowEncoder] = {}
+
+    def records(self, batch: pa.RecordBatch, timestamp_column: str | None) -> pa.RecordBatch:
+        """As `RowEncoder.records`. Asks the registry about each new topic, once in a task."""
+        topics = Topics.of(batch)
+        # The last is for rows without a topic, which have the number -1.
+        encoders = [self._encoder(name) for name in (*topics.names, *([None] if -1 in topics.numbers else []))]
+        distinct = list(dict.fromkeys(encoders))
+        if len(distinct) == 1:
+            return distinct[0].records(batch, timestamp_column)
+        number_of_row = np.array([distinct.index(encoder) for encoder in encoders])[topics.numbers]
+        places = [np.flatnonzero(number_of_row == number) for number in range(len(distinct))]
+        pieces = [
+            encoder.records(batch.take(pa.array(rows)), timestamp_column)
+            for encoder, rows in zip(distinct, places, strict=True)
+        ]
+        # A piece has a column of errors only where it has one.
+        tables = [pa.Table.from_batches([piece]) for piece in pieces]
+        (made,) = pa.concat_tables(tables, promote_options="default").combine_chunks().to_batches()
+        return made.take(pa.array(np.argsort(np.concatenate(places))))
+
+    def _encoder(self, topic: bytes | None) -> RowEncoder:
+        encoder = self._of_topic.get(topic)
+        if encoder is None:
+            given = self._formats
+            formats = given.without_topic() if topic is None else given.of(topic.decode(errors="replace"))
+            encoder = self._encoders.get(formats) or RowEncoder(formats, self._schema, has_headers=given.has_headers)
+            self._of_topic[topic] = self._encoders[formats] = encoder
+        return encoder
+
+
 def encoded(
-    batches: Iterator[pa.RecordBatch], formats: RecordFormats, timestamp_column: str | None
+    batches: Iterator[pa.RecordBatch], formats: RecordFormats | TopicFormats, timestamp_column: str | None
 ) -> Iterator[pa.RecordBatch]:
     """The records of a task's batches."""
-    encoder: RowEncoder | None = None
+    encoder: RowEncoder | TopicRowEncoder | None = None
     for batch in batches:
+        if not batch.num_rows:
+            continue
         if encoder is None:
-            encoder = RowEncoder(formats, batch.schema)
+            encoder = (
+                TopicRowEncoder(formats, batch.schema)
+                if isinstance(formats, TopicFormats)
+                else RowEncoder(formats, batch.schema)
+            )
         yield encoder.records(batch, timestamp_column)

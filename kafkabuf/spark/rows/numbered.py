@@ -20,6 +20,13 @@ class Topics(NamedTuple):
     names: Sequence[bytes]
     numbers: npt.NDArray[np.int32]
 
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> Topics:
+        """The topics that the rows of a batch name in a column."""
+        column = batch.column("topic").dictionary_encode()
+        names = [name for name in map(raw, column.dictionary) if name is not None]
+        return cls(names, column.indices.fill_null(-1).to_numpy())
+
     @property
     def are_together(self) -> bool:
         """Whether no row of another topic lies between two rows of a topic."""
@@ -55,12 +62,6 @@ class NumberedRows(NamedTuple):
     def take(self, places: Int64Array) -> NumberedRows:
         """A copy of the rows at these places."""
         return NumberedRows(self.batch.take(pa.array(places)), self.numbers[places])
-
-    def topics(self) -> Topics:
-        """The topics that the rows name, in a column."""
-        column = self.batch.column("topic").dictionary_encode()
-        names = [name for name in map(raw, column.dictionary) if name is not None]
-        return Topics(names, column.indices.fill_null(-1).to_numpy())
 
     def without(self, places: Iterable[int]) -> NumberedRows:
         """A copy of the rows at all other places. One of them must be left."""

@@ -17,6 +17,8 @@ def with_headers(own: pa.Array | None, added: Sequence[tuple[Header, Flags]], ro
     """A column `headers` of `rows` rows: those of `own`, and each added header in the rows that its flags name."""
     if own is None:
         own = pa.nulls(rows, pa.list_(_ITEM))
+    if not added:
+        return own
     items = own.flatten()
     counts = np.asarray(own.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), np.int64)
     flags = np.stack([given.astype(np.int64) for _, given in added])

@@ -31,7 +31,7 @@ from kafkabuf.sharing import ask_for_topics, outlive_refusals
 from kafkabuf.spark.options.options import SinkOptions
 from kafkabuf.spark.options.record_formats import unencodable
 from kafkabuf.spark.reports.report import CHECKSUMS, TaskReport
-from kafkabuf.spark.rows.numbered import Int64Array, NumberedRows, joined
+from kafkabuf.spark.rows.numbered import Int64Array, NumberedRows, Topics, joined
 from kafkabuf.spark.rows.refusals import Refusals
 from kafkabuf.spark.rows.rows import ROW_ERRORS
 from kafkabuf.spark.rows.suspects import Suspects
@@ -168,7 +168,7 @@ class Task:
         send_arrow() gives its batches back wherever the topic changes from one row to the next, and waits for the
         metadata of one new topic after the other.
         """
-        topics = rows.topics()
+        topics = Topics.of(rows.batch)
         names = (name.decode(errors="replace") for name in topics.names)
         if new := {name for name in names if is_legal_topic(name)} - self._topics:
             ask_for_topics(self._opened(), new)

@@ -689,7 +689,7 @@ AVRO = {"valueformat": "avro"}
         ),
         ({"extracolumns": "drop", **AVRO}, r"option 'extraColumns' is 'drop'; allowed: error, ignore"),
         ({"schema.registry.url": "http://h:1"}, r"'schema\.registry\.\*' need a format"),
-        ({"schema.registry.url": "http://h:1", "topic": "", **AVRO}, r"the driver must know the topic"),
+        ({"topics": "a", "topic": "", **AVRO}, r"option 'topics'.*needs the options 'schema\.registry\.\*'"),
         ({"schema.registry.urls": "x", **AVRO}, r"among the options 'schema\.registry\.\*': .*urls"),
         ({"kafka.schema.registry.url": "http://h:1", **AVRO}, r"write 'schema\.registry\.url'"),
         ({"valueformats": "avro"}, r"'valueformats' does not exist; did you mean 'valueFormat'"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from kafkabuf import KafkaProducer
+from kafkabuf.append.report import BulkReport
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import InvalidTopicError
 from kafkabuf.metadata.metadata import Metadata
@@ -45,6 +47,11 @@ def send(cluster: EmbeddedCluster, column: pa.Array, **options: str) -> TaskRepo
     return ArrowSink(SinkOptions.parse(given), ("value", "key", "topic")).send(iter([rows]))
 
 
+def numbers(cluster: EmbeddedCluster, topic: str) -> list[int]:
+    """The rows that have arrived in a topic."""
+    return [int(message.value or b"-1") for message in cluster.messages(topic)]
+
+
 def interleaved(topics: list[str]) -> pa.Array:
     """Topics of rows: neighbours differ."""
     return pa.array([topics[row % len(topics)] for row in range(ROWS)])
@@ -56,7 +63,7 @@ def test_rows_of_a_topic_go_to_the_producer_together(
     given: list[str] = []
     send_arrow = KafkaProducer.send_arrow
 
-    def noted(self: KafkaProducer, data: pa.RecordBatch, **arguments: object) -> object:
+    def noted(self: KafkaProducer, data: pa.RecordBatch, **arguments: Any) -> BulkReport:
         given.extend(data.column("topic").to_pylist())
         return send_arrow(self, data, **arguments)
 
@@ -69,7 +76,7 @@ def test_rows_of_a_topic_go_to_the_producer_together(
 def test_rows_of_many_topics_keep_their_order_in_each(cluster: EmbeddedCluster, topics: list[str]) -> None:
     send(cluster, interleaved(topics))
     for number, topic in enumerate(topics):
-        assert [int(message.value) for message in cluster.messages(topic)] == list(range(number, ROWS, TOPICS))
+        assert numbers(cluster, topic) == list(range(number, ROWS, TOPICS))
 
 
 def test_metadata_of_many_topics_takes_few_requests(
@@ -96,6 +103,6 @@ def test_rows_without_a_legal_topic_are_refused_alone_among_those_of_many_topics
     column = pa.Array.from_buffers(pa.string(), len(binary), binary.buffers())
     report = send(cluster, column, onrowerror="skip")
     assert (report.rows, report.skipped) == (3, 4)
-    assert [int(message.value) for message in cluster.messages(topics[0])] == [1, 6]
+    assert numbers(cluster, topics[0]) == [1, 6]
     with pytest.raises(InvalidTopicError, match=r"row 0 of this task"):
         send(cluster, column)
