@@ -24,7 +24,7 @@ from kafkabuf.spark.options.options import Guarantee, SinkOptions, max_block_sec
 from kafkabuf.spark.options.record_formats import RecordFormats
 from kafkabuf.spark.options.topic_formats import TopicFormats
 from kafkabuf.spark.reports.report import TaskReport
-from kafkabuf.spark.rows.schema import aligned_by, aligned_partitions, as_record, sink_columns
+from kafkabuf.spark.rows.schema import aligned_by, aligned_partitions, as_record, sink_columns, with_names_of
 from kafkabuf.spark.worker import heap, worker_socket
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class ArrowSink:
     def of(cls, options: SinkOptions, schema: StructType) -> Self:
         """The sink of a DataFrame with this schema. Raises what `sink_columns` raises."""
         heap.freeze()
+        options = with_names_of(schema, options)
         columns = sink_columns(schema, options.topic, options.timestamp_column, options.formats)
         aligned = aligned_partitions(schema)
         if aligned is not None:

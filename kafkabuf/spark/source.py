@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from kafkabuf.errors import ConfigError
 from kafkabuf.spark.options import option_names
 from kafkabuf.spark.options.options import SinkOptions
-from kafkabuf.spark.rows.schema import ignored_timestamp, left_out
+from kafkabuf.spark.rows.schema import ignored_for_case, ignored_timestamp, left_out
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.worker.data_sources import DataSource
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
@@ -77,9 +77,12 @@ class KafkabufDataSource(DataSource):
 
     def _sink(self, options: SinkOptions, schema: StructType) -> ArrowSink:
         sink = ArrowSink.of(options, schema)
+        options = sink.options
         if names := option_names.ignored(self.options):
             _warn_once(f"the sink ignores options of Spark's Kafka source: {', '.join(names)}")
         if text := ignored_timestamp(schema, options.timestamp_column):
+            _warn_once(text)
+        if text := ignored_for_case(schema, options.topic, options.formats):
             _warn_once(text)
         if text := left_out(schema, options.topic, options.timestamp_column, options.formats):
             _warn_once(text)

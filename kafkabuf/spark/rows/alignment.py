@@ -15,7 +15,7 @@ from kafkabuf.spark.options.format_options import FormatOptions, key_rule
 from kafkabuf.spark.options.option_names import producer_settings
 from kafkabuf.spark.options.options import max_block_seconds
 from kafkabuf.spark.options.record_formats import RecordFormats
-from kafkabuf.spark.rows.schema import ALIGNED, ALIGNED_BY
+from kafkabuf.spark.rows.schema import ALIGNED, ALIGNED_BY, column_named
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -114,7 +114,8 @@ def _partition_of_the_key(frame: DataFrame, partitions: int, options: Mapping[st
     """An int column; None where rows have no key."""
     given = {name.lower(): value for name, value in options.items()}
     formats = FormatOptions.parse(given)
-    names = ["key"] if formats is None or not formats.key_columns else list(formats.key_columns)
+    given_names = () if formats is None else formats.key_columns
+    names = [column_named(name, frame.schema, "keyColumns") for name in given_names] or ["key"]
     if formats is None or formats.key is None:
         return partition_for(F.col(_quoted(names[0])), partitions) if names[0] in frame.columns else None
     if not hasattr(F, "arrow_udf"):
@@ -125,7 +126,8 @@ def _partition_of_the_key(frame: DataFrame, partitions: int, options: Mapping[st
     # The options need not name the brokers.
     settings = {"bootstrap.servers": "localhost:9092", **producer_settings(given)}
     topic, timeout = given.get("topic", "").strip() or None, max_block_seconds(settings)
-    resolved = replace(formats, value=None).resolved(keys, topic, timeout)
+    named = tuple(names) if given_names else ()
+    resolved = replace(formats, value=None, key_columns=named).resolved(keys, topic, timeout)
     choose = F.arrow_udf(_partitions_of_encoded(resolved, partitions), "int")
     column: Column = choose(F.struct(*(F.col(_quoted(name)) for name in names)))
     return column

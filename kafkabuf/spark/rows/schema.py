@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkabuf.spark.options.format_options import FormatOptions
+    from kafkabuf.spark.options.options import SinkOptions
 # Metadata of columns: align() has shuffled the rows for a topic with this number of partitions.
 ALIGNED = "kafkabuf.aligned"
 # The options that say what the key is, by which align() has shuffled the rows; missing without such options.
@@ -66,8 +67,8 @@ def sink_columns(
 ) -> tuple[str, ...]:
     """Names of the columns to send, after `as_record`. With the option `topic` the column `topic` is ignored.
 
-    As in Spark's own sink, names must match exactly, and other columns are ignored. What a format makes may have any
-    type: `value` and `key` are then columns that a task makes (encoded_rows.py). A ValueError names the column, the
+    As in Spark's own sink, these names must match exactly, and other columns are ignored. What a format makes may have
+    any type: `value` and `key` are then columns that a task makes (encoded_rows.py). A ValueError names the column, the
     type it has and the types allowed. For `timestamp_column` see SinkOptions.
     """
     names = schema.fieldNames()
@@ -93,6 +94,35 @@ def sink_columns(
         _check_once(name, names)
         _check_type(name, column, schema[name].dataType)
     return (*made, *(column.name for column in wanted.values()))
+
+
+def with_names_of(schema: StructType, options: SinkOptions) -> SinkOptions:
+    """The options with the names that columns have, where options name them in another case.
+
+    Spark's analyser finds a column so, unless spark.sql.caseSensitive is true. The driver's Python workers do not see
+    that setting: a column of exactly the given name goes before all others. Raises ValueError where several columns
+    differ from the name in case.
+    """
+    timestamp, formats = options.timestamp_column, options.formats
+    if timestamp:
+        timestamp = column_named(timestamp, schema, "timestampColumn")
+    if formats is not None:
+        keys = tuple(column_named(name, schema, "keyColumns") for name in formats.key_columns)
+        if len(set(keys)) < len(keys):
+            raise ValueError(f"option 'keyColumns' is '{','.join(formats.key_columns)}', which names a column twice")
+        formats = replace(formats, key_columns=keys)
+    return replace(options, timestamp_column=timestamp, formats=formats)
+
+
+def column_named(name: str, schema: StructType, option: str) -> str:
+    """The column that an option names: see `with_names_of`. The name itself where there is no such column."""
+    names = schema.fieldNames()
+    near = [column for column in names if column.lower() == name.lower()]
+    if name in names or not near:
+        return name
+    if len(near) > 1:
+        raise ValueError(f"option '{option}' is '{name}', and several columns differ in case: {', '.join(near)}")
+    return near[0]
 
 
 def _made_columns(schema: StructType, formats: FormatOptions) -> tuple[str, ...]:
@@ -137,6 +167,22 @@ def ignored_timestamp(schema: StructType, timestamp_column: str | None) -> str |
     )
 
 
+def ignored_for_case(schema: StructType, topic: str | None, formats: FormatOptions | None) -> str | None:
+    """A warning where a part of the record would be a column but for its case. Spark's own sink ignores it silently."""
+    names = schema.fieldNames()
+    if formats is not None and formats.value is not None and "value" not in names:
+        return None  # the column is in the value
+    parts = {"key", "partition", "headers", *(("topic",) if topic is None else ())}.difference(names)
+    lost = [name for name in names if name.lower() in parts]
+    if not lost:
+        return None
+    columns = " and ".join(f"'{name}'" for name in lost)
+    return (
+        f"the sink ignores column {columns}, as Spark's own sink does: write the name in lower case, and the column is "
+        "part of the record"
+    )
+
+
 def left_out(
     schema: StructType, topic: str | None, timestamp_column: str | None, formats: FormatOptions | None
 ) -> str | None:
@@ -158,11 +204,35 @@ def left_out(
 
 
 def as_record(batch: pa.RecordBatch, timestamp_column: str | None) -> pa.RecordBatch:
-    """The batch with the column that `timestampColumn` names under the name `timestamp`."""
-    if timestamp_column in (None, "", "timestamp"):
+    """The batch with the column that `timestampColumn` names under the name `timestamp`.
+
+    Without the option, rows with a time before 1970 get the time of sending, as all rows do in Spark's own sink: Kafka
+    has no such times, and Spark's source gives one to a record that has none.
+    """
+    if timestamp_column is None:
+        return _without_times_before_1970(batch)
+    if timestamp_column in ("", "timestamp"):
         return batch
     new_names = {timestamp_column: "timestamp", "timestamp": ""}
     return batch.rename_columns([new_names.get(name, name) for name in batch.schema.names])
+
+
+def _without_times_before_1970(batch: pa.RecordBatch) -> pa.RecordBatch:
+    number = batch.schema.get_field_index("timestamp")
+    if number < 0 or getattr(batch.schema.field(number).type, "tz", None) is None:
+        return batch
+    # Imported late: they load extensions, and the driver needs none.
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    times = batch.column(number)
+    since_1970 = times.cast(pa.int64())
+    lowest = pc.min(since_1970).as_py()
+    if lowest is None or lowest >= 0:
+        return batch
+    columns = list(batch.columns)
+    columns[number] = pc.if_else(pc.less(since_1970, 0), pa.scalar(None, times.type), times)
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 def _check_once(name: str, names: list[str]) -> None:

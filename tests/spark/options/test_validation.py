@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from kafkabuf.broker import EmbeddedCluster, Security
-from kafkabuf.errors import ConfigError, KafkaError, UnknownTopicOrPartitionError
+from kafkabuf.errors import ConfigError, InvalidTimestampError, KafkaError, UnknownTopicOrPartitionError
 from kafkabuf.protocol.messages import METADATA
 from kafkabuf.spark import KafkabufDataSource, WriteReport, foreach_batch, map_in_arrow, source, verify, write
 from kafkabuf.spark.guarantees import preflight
@@ -155,9 +155,21 @@ CASES = {
     ),
     "a timestamp column that is missing": Case(
         "no such option",
-        "option 'timestampColumn' is 'At', but there is no such column; found 'at', which differs in case: rename it",
-        {"topic": "t", "timestampColumn": "At"},
+        "option 'timestampColumn' is 'now', but there is no such column; the columns are 'value', 'at'",
+        {"topic": "t", "timestampColumn": "now"},
         (VALUE, ("at", INSTANT)),
+    ),
+    "a timestamp column that differs from several in case": Case(
+        "no such option",
+        "option 'timestampColumn' is 'AT', and several columns differ in case: at, At",
+        {"topic": "t", "timestampColumn": "AT"},
+        (VALUE, ("at", INSTANT), ("At", INSTANT)),
+    ),
+    "a key column that is named twice": Case(
+        "no such option",
+        "option 'keyColumns' is 'ID,id', which names a column twice",
+        {"topic": "t", "keyFormat": "json", "keyColumns": "ID,id"},
+        (VALUE, ("id", LONG)),
     ),
     "a timestamp column of a wrong type": Case(
         "no such option",
@@ -328,6 +340,59 @@ def test_column_that_a_format_leaves_out_of_the_record_is_named(
     schema = (("id", LONG), *((name, kinds[name]) for name in columns))
     batch_writer({**SERVERS, "topic": "t", "valueFormat": "json", **options}, schema)
     assert [f"the value has no column {lost}:" in record.message for record in caplog.records] == [True] * bool(lost)
+
+
+@pytest.mark.parametrize(("given", "key"), [("ID", "id"), ("id", "id"), ("Name", "Name"), ("name", "name")])
+def test_option_names_a_column_as_sparks_analyser_does(given: str, key: str) -> None:
+    """The column of exactly this name goes before one that differs in case."""
+    columns = (("id", T.StringType()), ("Name", T.StringType()), ("name", T.StringType()), ("At", INSTANT))
+    options = {**SERVERS, "topic": "t", "valueFormat": "json", "keyColumns": given, "timestampColumn": "at"}
+    sink = batch_writer(options, columns).sink
+    assert sink.options.timestamp_column == "At"
+    assert sink.options.formats is not None
+    assert sink.options.formats.key_columns == (key,)
+    assert sink.columns == ("value", "key", "timestamp")
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "ignored"),
+    [
+        (("Key",), {"topic": "t"}, "'Key'"),
+        (("KEY", "key"), {"topic": "t"}, None),
+        (("Topic",), {"topic": "t"}, None),
+        (("Topic", "topic", "Partition", "HEADERS"), {}, "'Partition' and 'HEADERS'"),
+        (("Key",), {"topic": "t", "valueFormat": "json"}, None),
+    ],
+)
+def test_column_that_is_no_part_of_the_record_for_its_case_is_named(
+    columns: tuple[str, ...], options: dict[str, str], ignored: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark's own sink ignores it silently, whatever spark.sql.caseSensitive is."""
+    value = () if "valueFormat" in options else (VALUE,)
+    batch_writer({**SERVERS, **options}, (*value, *((name, T.StringType()) for name in columns)))
+    texts = [f"ignores column {ignored}, as Spark's own sink does" in record.message for record in caplog.records]
+    assert texts == [True] * bool(ignored)
+
+
+@pytest.mark.parametrize("option", [{}, {"timestampColumn": "timestamp"}], ids=["as Spark's own", "named"])
+def test_time_before_1970_is_the_time_of_sending_unless_an_option_names_the_column(
+    strict_cluster: EmbeddedCluster, topic: str, option: dict[str, str]
+) -> None:
+    """Spark's own sink ignores the column. Its source gives the time -1 ms to a record that has none."""
+    strict_cluster.create_topic(topic, partitions=1)
+    options = {"kafka.bootstrap.servers": strict_cluster.bootstrap_servers, "topic": topic, **option}
+    times = pa.array([-1000, None, 5000], pa.timestamp("us", "UTC"))
+    rows = pa.record_batch({"timestamp": times, "value": [b"v"] * 3})
+    sink = batch_writer(options, (("timestamp", INSTANT), VALUE)).sink
+    if option:
+        with pytest.raises(InvalidTimestampError, match="row 0 of this task"):
+            sink.send(iter([rows]))
+        return
+    before = time.time_ns() // 1_000_000
+    assert sink.send(iter([rows])).rows == 3
+    found = [message.timestamp for message in strict_cluster.messages(topic)]
+    assert [stamp >= before for stamp in found] == [True, True, False]
+    assert found[2] == 5
 
 
 @pytest.mark.parametrize("none", ["none", "NONE", "", " "])
