@@ -288,7 +288,11 @@ def _by_part(
 def _pieces(portions: Iterable[Portion]) -> Iterator[_Piece]:
     for portion in portions:
         begin, end = portion.first_index, portion.first_index + portion.rows
-        for part in portion.batch.parts or [portion.batch]:
+        if portion.batch.parts is None:  # as nearly always: then the Portion is the piece
+            if portion.rows:
+                yield _Piece(portion, portion.batch, begin, portion.rows, portion.bytes)
+            continue
+        for part in portion.batch.parts:
             first, last = max(begin, part.first), min(end, part.first + part.count)
             if first < last:
                 share = portion.bytes * (last - begin) // portion.rows
@@ -320,6 +324,8 @@ def _failures(portions: Iterable[Portion], rows_of: RowsOf) -> Iterator[Failure]
 
 def _failed_rows(portions: Iterable[Portion], rows_of: RowsOf) -> Iterator[FailedRows]:
     for number, portion in enumerate(portions):
+        if portion.batch.parts is None and portion.batch.error is None:
+            continue
         for piece in _pieces([portion]):
             if piece.batch.error is None:
                 continue
