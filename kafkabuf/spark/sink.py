@@ -25,7 +25,7 @@ from kafkabuf.spark.options.record_formats import RecordFormats
 from kafkabuf.spark.options.topic_formats import TopicFormats
 from kafkabuf.spark.reports.report import TaskReport
 from kafkabuf.spark.rows.schema import aligned_by, aligned_partitions, as_record, sink_columns, with_names_of
-from kafkabuf.spark.worker import heap, worker_socket
+from kafkabuf.spark.worker import heap, whole_rows, worker_socket
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,7 +111,7 @@ class ArrowSink:
         heap.freeze()
         worker_socket.acknowledge()
         try:
-            return self.delivery().send(self._placed(self._records(batches)), begun)
+            return self.delivery().send(self._placed(self._records(whole_rows.whole(batches))), begun)
         except KafkaError as error:
             raise explained(error, self.options) from None
 

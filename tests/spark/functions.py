@@ -79,6 +79,18 @@ def atomic_functions(context: StepContext) -> list[str]:
     return _run_killed_and_replayed(context, "atomic")
 
 
+def cut_off_rows(context: StepContext) -> int:
+    """A query whose first run fails in the middle of a task's rows. Returns how many of them a reader saw then."""
+    job = FunctionJob(context.spark, context.options[_SERVERS], context.topic, context.folder, "exactly_once")
+    job.add_file(30_000)
+    job.fails = True
+    assert "a step has failed" in _error_of(job.run)
+    seen = sum(job.committed().values())
+    job.fails = False
+    job.run()
+    return seen
+
+
 def no_partitions(context: StepContext) -> tuple[int, int]:
     """A frame without partitions. Returns its number of tasks and rows."""
     empty = context.spark.createDataFrame(context.spark.sparkContext.emptyRDD(), "value string")
@@ -106,7 +118,16 @@ def registration(context: StepContext) -> str:
 
 
 FUNCTIONS = (
-    *(value_kinds, refused_row, exactly_once_functions, atomic_functions, no_partitions, refusals, registration),
+    *(
+        value_kinds,
+        refused_row,
+        exactly_once_functions,
+        atomic_functions,
+        cut_off_rows,
+        no_partitions,
+        refusals,
+        registration,
+    ),
 )
 
 

@@ -18,7 +18,12 @@ PARTITIONS = 3
 
 
 class Job:
-    """One query. `options` come on top of the options that its guarantee needs."""
+    """One query. `options` come on top of the options that its guarantee needs.
+
+    While `fails`, the step before the sink fails behind the first 25,000 rows of each file.
+    """
+
+    fails = False
 
     def __init__(
         self, spark: SparkSession, servers: str, topic: str, folder: Path, guarantee: str, **options: str
@@ -47,7 +52,8 @@ class Job:
 
     def frame(self) -> DataFrame:
         rows = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder / "in"))
-        frame = rows.select("value", rows.value.alias("key"))
+        value = "if(value like '%-25000', raise_error('a step has failed'), value) as value" if self.fails else "value"
+        frame = rows.selectExpr(value, "value as key")
         return align(frame, PARTITIONS) if self.guarantee == "atomic" else frame
 
     def run(self, **overrides: str) -> None:

@@ -95,6 +95,12 @@ def check_exactly_once(cluster: EmbeddedCluster, topic: str, returned: Any) -> N
     assert [text.partition(":")[0] for text in returned] == ["micro-batch 1", "micro-batch 2"]
 
 
+def check_cut_off_rows(cluster: EmbeddedCluster, topic: str, returned: Any) -> None:
+    assert returned == 0
+    expected = Counter(f"0-{row}".encode() for row in range(30_000))
+    assert Counter(message.value() for message in records(cluster, topic)) == expected
+
+
 def check_no_partitions(cluster: EmbeddedCluster, topic: str, returned: Any) -> None:
     assert returned == [1, 0]
 
@@ -113,6 +119,7 @@ CHECKS: dict[str, Callable[[EmbeddedCluster, str, Any], None]] = {
     "refused_row": check_refused_row,
     "exactly_once_functions": check_exactly_once,
     "atomic_functions": check_exactly_once,
+    "cut_off_rows": check_cut_off_rows,
     "no_partitions": check_no_partitions,
     "refusals": check_refusals,
 }

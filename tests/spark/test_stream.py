@@ -66,6 +66,21 @@ def test_failed_task_fails_the_query_and_a_restart_continues(
     assert job.committed() == job.expected
 
 
+@pytest.mark.parametrize("guarantee", ["exactly_once", "atomic"])
+def test_task_whose_rows_are_cut_off_commits_none_of_them(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, tmp_path: Path, guarantee: str
+) -> None:
+    job = job_of(spark, spark_cluster, tmp_path, guarantee)
+    job.fails = True
+    job.add_file(30_000)
+    with pytest.raises(Exception, match="a step has failed"):
+        job.run()
+    assert job.committed() == Counter()
+    job.fails = False
+    job.run()
+    assert job.committed() == job.expected
+
+
 def test_query_without_its_checkpoint_fails_with_the_reason(
     spark: SparkSession, spark_cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:

@@ -12,7 +12,8 @@
 5. But if another Spark partition of this micro-batch was written by an earlier run, the task leaves its transaction to
    the driver. Spark may have cut the micro-batch into other partitions this time. Then the partition that was written
    has other rows now, and its task fails. So the driver ends the transactions after all tasks have succeeded, and after
-   it has found no marker of a Spark partition that the replay does not have: no row becomes visible twice.
+   it has found no marker of a Spark partition that the replay does not have: no row becomes visible twice. The task
+   also leaves its transaction to the driver where it cannot tell whether it has got all its rows (whole_rows.py).
 
 The marker decides every crash. Attempts that run side by side (speculation) fence each other; the last attempt finds
 the other's marker, or finds no marker and writes.
@@ -51,7 +52,7 @@ from kafkabuf.spark.reports.marker import (
 )
 from kafkabuf.spark.reports.report import TaskReport
 from kafkabuf.spark.rows.task import Task, count_rows
-from kafkabuf.spark.worker import notes, workers
+from kafkabuf.spark.worker import notes, whole_rows, workers
 from kafkabuf.spark.worker.limits import TopicLimits
 from kafkabuf.spark.worker.place import MicroBatch, TaskAttempt
 
@@ -259,7 +260,8 @@ class ExactlyOnce(Delivery[Begun]):
         marker = Marker(micro_batch, *task.rows_and_checksum_given(), _width_before(begun.before, micro_batch))
         _, marker_topic = self.options.sink_id_and_marker_topic()
         producer.send_offsets_to_transaction({(marker_topic, 0): marker.offset()}, self._name(attempt.partition))
-        if begun.before.is_begun(micro_batch):
+        # Spark gives the driver the report of a task only if the task's JVM has not failed.
+        if begun.before.is_begun(micro_batch) or whole_rows.has_ended() is None:
             return task.report(attempt, transaction=leave(producer), **known)
         producer.commit_transaction()
         self._hand_over(producer, marker)

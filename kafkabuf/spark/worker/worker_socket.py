@@ -23,20 +23,26 @@ def acknowledge() -> None:
     Only Linux has TCP_QUICKACK.
     """
     option: int = getattr(socket, "TCP_QUICKACK", -1)
-    rows = _input() if option >= 0 else None
+    rows = task_input() if option >= 0 else None
     if rows is not None:
         with suppress(OSError):
             _set(rows.fileno(), option)
 
 
-def _input() -> Any:
-    """The file from which PySpark's worker reads the rows: a local variable of its main function."""
+def task_input() -> Any:
+    """The file from which PySpark's worker reads the rows: a local variable of its main function; else None."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if frame.f_code.co_name == _MAIN and frame.f_globals.get("__name__") == _WORKER:
+        if frame.f_code.co_name == _MAIN and _module(frame) == _WORKER:
             return frame.f_locals.get(_INPUT)
         frame = frame.f_back
     return None
+
+
+def _module(frame: FrameType) -> str | None:
+    """The module of the frame's function. Without PySpark's daemon the worker is `__main__`: its spec has the name."""
+    names = frame.f_globals
+    return getattr(names.get("__spec__"), "name", None) or names.get("__name__")
 
 
 def _set(descriptor: int, option: int) -> None:
