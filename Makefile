@@ -111,6 +111,10 @@ test-spark-kills: java build  ## Kill Spark's processes at every step of each gu
 	@$(BIN)/python -m tests.spark.kills $(ARGS)
 	@$(BIN)/python -m tests.spark.kills --value-format avro --step mid-produce --kills 5 $(ARGS)
 	@$(BIN)/python -m tests.spark.kills --via foreach_batch --broker embedded --kills 0 $(ARGS)
+	@$(BIN)/python -m tests.spark.kills --via connect --broker embedded --kills 0 $(ARGS)
+	@$(BIN)/python -m tests.spark.kills --victim "executor but its worker" --victim "every executor" --broker embedded --no-steps $(ARGS)
+	@$(BIN)/python -m tests.spark.kills --victim nobody --speculation --guarantee exactly_once --broker embedded --no-steps $(ARGS)
+	@$(BIN)/python -m tests.spark.kills --node-kills 20 --guarantee atomic --broker embedded-3 --broker 4.1.2-3 --no-steps $(ARGS)
 
 test-spark-kill: java build  ## Kill Spark's processes at one step of each guarantee, on the embedded broker
 	@$(BIN)/python -m tests.spark.kills --broker embedded --step mid-produce --kills 0 $(ARGS)

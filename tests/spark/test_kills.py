@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.kills.brokers import Broker
 from tests.spark.kills.job import STEPS, Kill, Victim
-from tests.spark.kills.run import Broker, at_each_step
+from tests.spark.kills.run import Setting, at_each_step
 
 # The victims at some steps. At each other step it is a Python worker, after which the query continues soonest.
 VICTIMS = {
@@ -31,6 +32,8 @@ def test_guarantee_holds_when_a_process_is_killed_at_each_step(
         Kill(batch, step, VICTIMS[guarantee].get(step, Victim.WORKER))
         for batch, step in enumerate(STEPS[guarantee], start=1)
     ]
-    outcome = at_each_step(broker, tmp_path / "job", guarantee, plan, value_format=FORMATS.get(guarantee, "raw"))
+    outcome = at_each_step(
+        broker, tmp_path / "job", guarantee, plan, setting=Setting({"value_format": FORMATS.get(guarantee, "raw")})
+    )
     assert not outcome.violations(), f"{outcome}\n{outcome.table()}"
     assert len(outcome.kills()) == len(plan)

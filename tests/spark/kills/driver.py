@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from typing import Any
 
+from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kafkabuf.spark import align, map_in_arrow
+import kafkabuf
+from kafkabuf.spark import align
 from tests.spark.kills.job import Folder, Job
 from tests.spark.kills.source import MortalDataSource
 
@@ -23,8 +26,9 @@ _JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
 
 def session(job: Job, folder: Folder) -> SparkSession:
-    """A small session, with JVMs that start quickly."""
-    builder = SparkSession.builder.master(job.master).appName("kafkabuf kill test")
+    """A small session, with JVMs that start quickly. With "connect" its server is in the same JVM as the driver."""
+    builder = SparkSession.builder.appName("kafkabuf kill test")
+    builder = builder.remote(job.master) if job.via == "connect" else builder.master(job.master)
     for name, value in {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -46,6 +50,7 @@ def session(job: Job, folder: Folder) -> SparkSession:
         # Each file becomes one task.
         "spark.sql.files.maxPartitionBytes": "128m",
         "spark.sql.files.openCostInBytes": "128m",
+        **job.settings,
     }.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -63,6 +68,8 @@ def frame(spark: SparkSession, job: Job, folder: Folder) -> DataFrame:
 
 def write(frame: DataFrame, batch_id: int) -> None:
     """What the function of foreach_batch() does."""
+    from kafkabuf.spark import map_in_arrow  # an earlier version of kafkabuf lacks it
+
     options = {name.lower(): value for name, value in Folder.here().job().options().items()}
     map_in_arrow.run(frame, MortalDataSource(options).streamWriter(frame.schema, overwrite=False), batch_id)
 
@@ -71,17 +78,16 @@ def main() -> None:
     folder = Folder.here()
     job = folder.job()
     spark = session(job, folder)
-    context = spark.sparkContext
-    assert context._jvm is not None
+    context: Any = SparkContext._active_spark_context  # a session of Spark Connect hides it
     jvm = int(context._jvm.java.lang.ProcessHandle.current().pid())
     (folder.root / "driver.json").write_text(json.dumps({"python": os.getpid(), "jvm": jvm}))
-    if job.via == "format":
+    if job.via != "foreach_batch":
         spark.dataSource.register(MortalDataSource)
-    folder.record("driver")
+    folder.record("driver", kafkabuf=kafkabuf.__file__)
     failed: Counter[int] = Counter()
     while True:
         writer = frame(spark, job, folder).writeStream
-        if job.via == "format":
+        if job.via != "foreach_batch":
             writer = writer.format(MortalDataSource.name()).options(**job.options())
         else:
             writer = writer.foreachBatch(write)

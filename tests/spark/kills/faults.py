@@ -21,9 +21,9 @@ from kafkabuf.producer import KafkaProducer
 from kafkabuf.spark.guarantees.atomic import Atomic
 from kafkabuf.spark.guarantees.exactly_once import ExactlyOnce
 from kafkabuf.spark.rows.task import Task
-from kafkabuf.spark.worker.notes import jvm_above
 from kafkabuf.spark.worker.place import TaskAttempt
 from tests.spark.kills.job import AT_RANDOM, Folder, Kill, Victim
+from tests.spark.kills.processes import executors, jvm_above
 
 # Seconds: a coordinator answers EndTxn in about this time. The process dies at a random moment within it.
 _END_TXN = 0.004
@@ -91,7 +91,10 @@ def _watched(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
             task._producer.flush()
             _kill(kill.victim)
         if random_kill is not None and number == random_kill.arrow_batch:
-            threading.Timer(random_kill.delay, _kill, [random_kill.victim]).start()
+            if random_kill.victim is Victim.NOBODY:
+                time.sleep(random_kill.delay)
+            else:
+                threading.Timer(random_kill.delay, _kill, [random_kill.victim]).start()
         yield batch
 
 
@@ -124,7 +127,10 @@ def _kill(victim: Victim) -> None:
         if not is_driver:
             _end(driver["python"])
         _end(driver["jvm"])
-    elif victim is Victim.EXECUTOR and jvm is not None:
+    elif victim is Victim.EXECUTORS:
+        for executor in executors(Folder.here()):
+            _end(executor)
+    elif victim in (Victim.EXECUTOR, Victim.JVM) and jvm is not None:
         _end(jvm)
     # A task in an executor continues after its driver has died: the executor notices later.
     is_worker = victim in (Victim.WORKER, Victim.EXECUTOR)

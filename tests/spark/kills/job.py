@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -25,14 +25,17 @@ VALUE_SCHEMA = {
 class Victim(StrEnum):
     """The processes that SIGKILL ends.
 
-    The process that reaches the step is among them, unless the victim is ORPHAN, or DRIVER and the step is a task's in
-    an executor.
+    The process that reaches the step is among them if the victim is WORKER or EXECUTOR, or DRIVER and the step is the
+    driver's.
     """
 
     WORKER = "worker"  # the Python worker, of an executor or of the driver
     EXECUTOR = "executor"  # the executor's JVM and the worker
+    EXECUTORS = "every executor"  # the JVMs of all executors; their workers continue until they notice
+    JVM = "executor but its worker"  # the executor's JVM alone: the worker continues with the rows that it has got
     DRIVER = "driver"  # the driver's JVM, the user's program and its Python workers; tasks continue until they notice
     ORPHAN = "driver but its worker"  # the driver; its Python worker continues with the step
+    NOBODY = "nobody"  # the task waits, so Spark runs a second attempt beside it and then kills one of them
 
 
 _TASK = (Victim.WORKER, Victim.EXECUTOR, Victim.DRIVER)
@@ -78,7 +81,8 @@ AT_RANDOM = "at random"
 class Kill(NamedTuple):
     """The first process that reaches `step` of micro-batch `batch` kills `victim`, once.
 
-    At the step `AT_RANDOM` it kills `delay` seconds after its task has got the Arrow batch number `arrow_batch`.
+    At the step `AT_RANDOM` it kills `delay` seconds after its task has got the Arrow batch number `arrow_batch`, or
+    waits so long there if the victim is NOBODY.
     """
 
     batch: int
@@ -94,7 +98,8 @@ class Job:
 
     The key of row n is the number n in `DIGITS` digits. Its value is the key, padded to `size` bytes. With
     `value_format` "avro" the value is a record of the number and of this text: `VALUE_SCHEMA`. `via` is "format", for
-    the data source, or "foreach_batch".
+    the data source, "connect", for the data source in a session of Spark Connect, or "foreach_batch". `settings` are
+    more settings of Spark's.
     """
 
     servers: str
@@ -109,6 +114,7 @@ class Job:
     master: str = "local-cluster[2,1,1024]"
     value_format: str = "raw"
     via: str = "format"
+    settings: dict[str, str] = field(default_factory=dict)
 
     def padded(self, number: int) -> str:
         """The text of a row."""

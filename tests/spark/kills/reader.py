@@ -10,12 +10,12 @@ from typing import Self
 
 import fastavro
 import numpy as np
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kafkabuf.admin.admin import Admin
 from kafkabuf.config import ProducerConfig
-from kafkabuf.errors import TransactionalIdNotFoundError
+from kafkabuf.errors import RetriableError, TransactionalIdNotFoundError
 from kafkabuf.spark.reports.marker import transactional_id_for
 from tests.spark.kills.job import VALUE_SCHEMA, Job
 from tests.spark.kills.supervisor import KillTestError
@@ -23,6 +23,7 @@ from tests.spark.kills.supervisor import KillTestError
 _MESSAGES = 10_000  # of one call of consume()
 # Seconds that a broker may take to write the control records of a transaction, or to return the records that it has.
 _PATIENCE = 60.0
+_REQUEST_SECONDS = 5.0
 
 
 class Reader:
@@ -38,7 +39,12 @@ class Reader:
         self._schema = fastavro.parse_schema(VALUE_SCHEMA)
         self._partitions = [TopicPartition(job.topic, number, 0) for number in range(job.partitions)]
         self._next = [0] * job.partitions
-        settings: dict[str, str | int | float | bool] = {"bootstrap.servers": job.servers}
+        settings: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": job.servers,
+            "log_level": 0,  # librdkafka reports each connection to a node that is down
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 200,
+        }
         self._admin = AdminClient(settings)
         self._consumer = Consumer(
             {
@@ -109,11 +115,22 @@ class Reader:
         return row == {"number": number, "text": text} and not stream.read()
 
     def _ends(self, level: IsolationLevel) -> list[int]:
+        """Asks again where a node of the cluster has died."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self._listed(level)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def _listed(self, level: IsolationLevel) -> list[int]:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         futures = self._admin.list_offsets(
             {TopicPartition(partition.topic, partition.partition): latest for partition in self._partitions},
             isolation_level=level,
-            request_timeout=_PATIENCE,
+            request_timeout=_REQUEST_SECONDS,
         )
         offsets = {partition.partition: future.result().offset for partition, future in futures.items()}
         return [offsets[partition.partition] for partition in self._partitions]
@@ -146,9 +163,13 @@ class AtomicityCheck:
     def __call__(self) -> None:
         if time.monotonic() < self._next:
             return
-        before = self._state()
-        ends = self._reader.last_stable_offsets()
-        if before is not None and before == self._state():
+        try:
+            before = self._state()
+            ends = self._reader.last_stable_offsets()
+            is_between = before is not None and before == self._state()
+        except RetriableError:  # a node of the cluster has died: look again
+            is_between = False
+        if is_between:
             self._reader.read_to(ends)
             seen = self._reader.by_batch()
             self.partly_seen |= set(np.flatnonzero(seen.any(axis=1) != seen.all(axis=1)).tolist())

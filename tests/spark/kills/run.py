@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Iterable
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from tests.spark.kills.brokers import Broker, NodeKiller, Nodes
 from tests.spark.kills.job import AT_RANDOM, STEPS, Folder, Job, Kill, Victim
 from tests.spark.kills.reader import AtomicityCheck, Reader
 from tests.spark.kills.supervisor import Supervisor
@@ -23,15 +24,25 @@ _RANDOM_BATCHES = 40
 # Arrow batches, and it sends each in milliseconds.
 _RANDOM_ARROW_BATCHES = 6
 _RANDOM_DELAY = 0.03
+# Seconds that a task waits where the victim is nobody: the least and the most.
+_RANDOM_WAIT = (1.0, 5.0)
 
 
-class Broker(Protocol):
-    """A running cluster, embedded or real."""
+@dataclass(frozen=True)
+class Setting:
+    """What the runs of one command share: fields of `Job`, and what dies beside the processes of Spark.
 
-    @property
-    def bootstrap_servers(self) -> str: ...
+    `before` is a checkout of an earlier version of kafkabuf: every other driver has that version. `node_kills` nodes of
+    the cluster are killed while the query runs.
+    """
 
-    def create_topic(self, name: str, partitions: int = 1) -> None: ...
+    job: dict[str, Any] = field(default_factory=dict)
+    before: Path | None = None
+    nodes: Nodes | None = None
+    node_kills: int = 0
+
+
+PLAIN = Setting()
 
 
 @dataclass
@@ -48,6 +59,7 @@ class Outcome:
     checks: int = 0
     partly_seen: set[int] = field(default_factory=set)
     garbled: int = 0
+    node_kills: int = 0
 
     def kills(self) -> list[dict[str, Any]]:
         return self._recorded("kill")
@@ -84,6 +96,7 @@ class Outcome:
         return (
             f"{self.seen.size} rows in {self.job.batches} micro-batches, {len(self.kills())} kills, "
             f"{len(self._recorded('query failed'))} failed queries, {len(self._recorded('driver'))} drivers; "
+            f"{self.node_kills} nodes of Kafka killed; "
             f"{int((self.seen == 0).sum())} rows missing, {repeated} seen more than once{checked}; {self.seconds:.0f} s"
         )
 
@@ -103,15 +116,16 @@ class Outcome:
         return "the task was retried"
 
 
-def plan_for(guarantee: str, via: str = Job.via) -> list[Kill]:
+def plan_for(guarantee: str, via: str = Job.via, victims: Sequence[Victim] = ()) -> list[Kill]:
     """Every victim at every step, each in its own micro-batch. The first micro-batch has no kill.
 
-    In foreach_batch() the driver commits in the user's process, not in a Python worker.
+    `victims` take the place of those in `STEPS`. In foreach_batch() the driver commits in the user's process, not in a
+    Python worker.
     """
     pairs = (
         (step, victim)
-        for step, victims in STEPS[guarantee].items()
-        for victim in (victims if via == "format" or Victim.EXECUTOR in victims else (Victim.DRIVER,))
+        for step, usual in STEPS[guarantee].items()
+        for victim in (victims or (usual if via != "foreach_batch" or Victim.EXECUTOR in usual else (Victim.DRIVER,)))
     )
     return [Kill(batch, step, victim) for batch, (step, victim) in enumerate(pairs, start=1)]
 
@@ -122,15 +136,12 @@ def at_each_step(
     guarantee: str,
     plan: Iterable[Kill],
     rows: int = 1_800,
-    master: str = Job.master,
-    value_format: str = Job.value_format,
-    via: str = Job.via,
+    setting: Setting = PLAIN,
 ) -> Outcome:
     """Run the kills of the plan on small micro-batches."""
     kills = list(plan)
     batches = max((kill.batch for kill in kills), default=0) + 2
-    job = _job(broker, guarantee, batches=batches, rows=rows, master=master, value_format=value_format, via=via)
-    return _run(job, root, kills)
+    return _run(_job(broker, guarantee, batches=batches, rows=rows, **setting.job), root, kills, setting)
 
 
 def at_random(
@@ -140,28 +151,26 @@ def at_random(
     rows: int,
     kills: int,
     seed: int,
-    value_format: str = Job.value_format,
-    via: str = Job.via,
+    victims: Sequence[Victim] = (),
+    setting: Setting = PLAIN,
 ) -> Outcome:
-    """Run many rows and kill `kills` tasks at random moments."""
+    """Run many rows and kill `kills` tasks, or other `victims`, at random moments."""
     rng = random.Random(seed)
     batches = max(_RANDOM_BATCHES, kills)
     job = _job(
-        broker,
-        guarantee,
-        batches=batches,
-        rows=rows // batches,
-        files=4,
-        size=100,
-        arrow_rows=2_000,
-        value_format=value_format,
-        via=via,
+        broker, guarantee, batches=batches, rows=rows // batches, files=4, size=100, arrow_rows=2_000, **setting.job
     )
     plan = [
-        Kill(batch, AT_RANDOM, Victim.WORKER, rng.randrange(_RANDOM_ARROW_BATCHES), rng.uniform(0, _RANDOM_DELAY))
+        Kill(
+            batch,
+            AT_RANDOM,
+            victim := rng.choice(victims or [Victim.WORKER]),
+            rng.randrange(_RANDOM_ARROW_BATCHES),
+            rng.uniform(*_RANDOM_WAIT) if victim is Victim.NOBODY else rng.uniform(0, _RANDOM_DELAY),
+        )
         for batch in sorted(rng.sample(range(batches), kills))
     ]
-    return _run(job, root, plan)
+    return _run(job, root, plan, setting)
 
 
 def _job(broker: Broker, guarantee: str, **fields: Any) -> Job:
@@ -171,14 +180,23 @@ def _job(broker: Broker, guarantee: str, **fields: Any) -> Job:
     return job
 
 
-def _run(job: Job, root: Path, plan: list[Kill]) -> Outcome:
+def _run(job: Job, root: Path, plan: list[Kill], setting: Setting) -> Outcome:
     began = time.monotonic()
-    with Supervisor(Folder(root), job) as supervisor, Reader(job) as reader:
-        with closing(AtomicityCheck(reader, job)) if job.guarantee == "atomic" else nullcontext() as check:
-            supervisor.run(plan, [] if check is None else [check])
+    check, killer = None, None
+    meanwhile: list[Callable[[], None]] = []
+    with Supervisor(Folder(root), job, setting.before) as supervisor, Reader(job) as reader:
+        with ExitStack() as stack:
+            if setting.nodes is not None:
+                killer = stack.enter_context(NodeKiller(setting.nodes, setting.node_kills, seed=len(plan)))
+            if job.guarantee == "atomic":
+                check = stack.enter_context(closing(AtomicityCheck(reader, job)))
+                meanwhile.append(check)
+            supervisor.run(plan, meanwhile)
         reader.read_all()
         outcome = Outcome(job, reader.by_batch(), list(supervisor.folder.recorded()), time.monotonic() - began)
         outcome.garbled = reader.garbled
     if check is not None:
         outcome.checks, outcome.partly_seen = check.checks, check.partly_seen
+    if killer is not None:
+        outcome.node_kills = killer.kills
     return outcome

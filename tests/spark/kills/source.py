@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark.sql.types import StructType
-
-from kafkabuf.spark import KafkabufDataSource, WriteReport
-from kafkabuf.spark.reports.report import RefusedRow, TaskReport
-from kafkabuf.spark.worker.data_sources import WriterCommitMessage
+from kafkabuf.spark import KafkabufDataSource
 from kafkabuf.spark.writer import StreamWriter
+
+if TYPE_CHECKING:  # an earlier version of kafkabuf has not all of these names
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from kafkabuf.spark import WriteReport
+    from kafkabuf.spark.reports.report import RefusedRow, TaskReport
+    from kafkabuf.spark.worker.data_sources import WriterCommitMessage
 
 
 class MortalWriter(StreamWriter):
@@ -26,6 +30,12 @@ class MortalWriter(StreamWriter):
 
         faults.install()
         return super().write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        from tests.spark.kills import faults
+
+        faults.install()  # an earlier version of kafkabuf does not call `finish`
+        super().commit(messages, batchId)
 
     def finish(self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> WriteReport:
         from tests.spark.kills import faults

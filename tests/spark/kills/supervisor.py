@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,6 +16,7 @@ from typing import Self
 import pyspark
 
 from tests.spark.kills.job import ENVIRONMENT, Folder, Job, Kill, Victim
+from tests.spark.kills.processes import processes_of
 
 # The supervisor takes a query to hang after so many seconds without an event or a micro-batch.
 PATIENCE = 180.0
@@ -28,15 +29,25 @@ class KillTestError(AssertionError):
 
 
 class Supervisor:
-    """Runs one job to its end. A context manager that ends every process of the test."""
+    """Runs one job to its end. A context manager that ends every process of the test.
 
-    def __init__(self, folder: Folder, job: Job) -> None:
+    `before` is a checkout of an earlier version of kafkabuf, with its extensions. If it is given, the first driver has
+    that version, the second has this one, and so on.
+    """
+
+    def __init__(self, folder: Folder, job: Job, before: Path | None = None) -> None:
         self.folder = folder
         self.job = job
         self.starts = 0
         self._driver: subprocess.Popen[bytes] | None = None
         folder.make(job)
         _spark_home(folder.root / "home")
+        self._before = None
+        if before is not None:
+            # The package alone: the tests are those of this version.
+            self._before = folder.root / "before"
+            self._before.mkdir()
+            (self._before / "kafkabuf").symlink_to(before.resolve() / "kafkabuf")
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +71,7 @@ class Supervisor:
 
     def end(self) -> None:
         """Kill every process of the test: the driver, executors, their Python workers, and leftovers."""
-        while pids := [pid for pid in _pids() if _belongs_to(pid, self.folder)]:
+        while pids := list(processes_of(self.folder)):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -87,7 +98,7 @@ class Supervisor:
             "SPARK_HOME": str(self.folder.root / "home"),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
+            "PYTHONPATH": os.pathsep.join(filter(None, [*self._packages(), os.environ.get("PYTHONPATH")])),
         }
         with (self.folder.root / f"driver-{self.starts}.log").open("wb") as log:
             self._driver = subprocess.Popen(
@@ -108,6 +119,11 @@ class Supervisor:
             time.sleep(_POLL)
         return status
 
+    def _packages(self) -> list[str]:
+        """The import path of the driver that starts now."""
+        is_earlier = self._before is not None and self.starts % 2 == 1
+        return [*([str(self._before)] if is_earlier else []), str(_ROOT)]
+
     def _progress(self) -> str:
         commits = self.folder.checkpoint / "commits"
         done = len(list(commits.iterdir())) if commits.exists() else 0
@@ -120,22 +136,6 @@ class Supervisor:
 def _call_all(functions: Iterable[Callable[[], None]]) -> None:
     for function in functions:
         function()
-
-
-# ---- processes -------------------------------------------------------------------------------------------------------
-
-
-def _pids() -> Iterator[int]:
-    return (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-
-
-def _belongs_to(pid: int, folder: Folder) -> bool:
-    """Whether the process lives and has the folder in its environment."""
-    try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return f"{ENVIRONMENT}={folder.root}".encode() in variables
 
 
 def _spark_home(home: Path) -> None:
