@@ -45,6 +45,7 @@ class Reader:
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 200,
         }
+        self._settings = settings
         self._admin = AdminClient(settings)
         self._consumer = Consumer(
             {
@@ -115,7 +116,7 @@ class Reader:
         return row == {"number": number, "text": text} and not stream.read()
 
     def _ends(self, level: IsolationLevel) -> list[int]:
-        """Asks again where a node of the cluster has died."""
+        """Where a node has died, asks again with a new client: the old one keeps old leaders and epochs."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -124,6 +125,7 @@ class Reader:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
+                self._admin = AdminClient(self._settings)
 
     def _listed(self, level: IsolationLevel) -> list[int]:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
