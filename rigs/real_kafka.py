@@ -33,9 +33,10 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from rigs.jars import java, resolve_kafka, resolve_kafka_tools, resolve_registry, resolve_spark_kafka_jars
 from rigs.ports import free_ports
 
-__all__ = ["KAFKA_3_9", "KAFKA_4", "RealKafka", "RealKafkaError", "resolve_spark_kafka_jars"]
+__all__ = ["KAFKA_3_9", "KAFKA_4", "KAFKA_4_4", "RealKafka", "RealKafkaError", "resolve_spark_kafka_jars"]
 
 KAFKA_4 = "4.1.2"
+KAFKA_4_4 = "4.4.0"  # the first that a client tells which cluster and node it means (KIP-1242)
 APICURIO = "2.6.13.Final"  # the last release line that runs on Java 17, and whose POMs Ivy finds
 KAFKA_3_9 = "3.9.2"  # the last release line that takes magic 0 and 1 (Produce v0 to v2, KIP-896)
 
@@ -312,7 +313,7 @@ def main() -> None:
     parser.add_argument("command", nargs=argparse.REMAINDER, help="run this, {} being the bootstrap address, then stop")
     arguments = parser.parse_args()
     if arguments.fetch:
-        for version in (KAFKA_4, KAFKA_3_9):
+        for version in (KAFKA_4, KAFKA_3_9, KAFKA_4_4):
             resolve_kafka(version)
         resolve_kafka_tools(KAFKA_4)
         resolve_spark_kafka_jars()
