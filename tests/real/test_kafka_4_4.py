@@ -47,10 +47,11 @@ def test_broker_says_whether_it_is_the_one_that_the_client_means(servers: str) -
     admin = AdminClient({"bootstrap.servers": servers})
     own: str = admin.describe_cluster().result(30).cluster_id
     assert code_for(servers, own, NODE) == code_for(servers, None, -1) == 0
-    for cluster_id, node_id in (("another", NODE), (own, NODE + 1), ("", NODE), (own, -2)):
-        assert code_for(servers, cluster_id, node_id) == REBOOTSTRAP_REQUIRED
-    for cluster_id, node_id in ((own, -1), ("another", -1), (None, NODE)):  # a client names both, or none
-        assert code_for(servers, cluster_id, node_id) == INVALID_REQUEST
+    for another, node_id in (("another", NODE), (own, NODE + 1), ("", NODE), (own, -2)):
+        assert code_for(servers, another, node_id) == REBOOTSTRAP_REQUIRED
+    for cluster_id in (own, "another"):  # a client names both, or none
+        assert code_for(servers, cluster_id, -1) == INVALID_REQUEST
+    assert code_for(servers, None, NODE) == INVALID_REQUEST
 
 
 def test_producer_names_cluster_and_node_and_is_served(servers: str) -> None:
