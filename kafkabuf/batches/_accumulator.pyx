@@ -519,7 +519,7 @@ cdef class AccumulatorCore:
         """Leave the batch, or its parts, to the next process that opens the file; without a file, leave nothing.
 
         Returns what the caller is to fail here: the parts without an outcome. A part for which there is no room alone
-        stays with all parts of its whole. `unsent`: no broker has the batch, so the next process need not ask for it.
+        stays with all parts of its whole. `unsent`: no broker has this one, so the next process need not ask for it.
         """
         cdef Batch whole = batch if batch.whole is None else batch.whole
         cdef Batch part
@@ -530,7 +530,7 @@ cdef class AccumulatorCore:
             else:
                 staying = [batch]
             for part in staying:
-                part.leave(unsent)
+                part.leave(unsent and part is batch)
         finally:
             leave_lock(&self.pool.guard)
         return [part for part in staying if part.outcome == PENDING]

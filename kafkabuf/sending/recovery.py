@@ -423,7 +423,8 @@ class Recovery(RecoveryPolicy):
         if self._has_file and batch.recovered:  # nobody would learn of its error
             self._tell_of_refusal(error)
         if batch.recovered or not isinstance(error, ERRORS_OF_RECORDS):
-            unsent = refused and not batch.doubtful and isinstance(error, ERRORS_OF_RECORDS)
+            in_doubt = batch.doubtful or batch.whole_doubtful
+            unsent = refused and not in_doubt and isinstance(error, ERRORS_OF_RECORDS)
             for staying in self._accumulator.leave_behind(batch, unsent=unsent):
                 if staying is not batch:  # there is no room for the batch alone
                     self._accumulator.fail(staying, error)
