@@ -129,7 +129,7 @@ def test_unknown_columns_are_ignored() -> None:
         ({**SERVERS, "kafka.linger.ms": "soon"}, r"linger\.ms: .*'soon'"),
         ({**SERVERS, "kafka.key.serializer": "x"}, r"'kafka\.key\.serializer' cannot be used"),
         ({**SERVERS, "kafka.value.serializer": "x"}, r"'kafka\.value\.serializer' cannot be used"),
-        ({**SERVERS, "topics": "t"}, r"option 'topics' does not exist; did you mean 'topic'"),
+        ({**SERVERS, "topik": "t"}, r"option 'topik' does not exist; did you mean 'topic'"),
         ({**SERVERS, "linger.ms": "5"}, r"'linger\.ms' does not exist; did you mean 'kafka\.linger\.ms'"),
         ({**SERVERS, "path": "t"}, r"'path' cannot be used: save\(\) takes no path"),
         ({**SERVERS, "topic": ""}, r"'topic' is empty"),

@@ -47,7 +47,7 @@ def last_line(error: Exception) -> str:
 @pytest.mark.parametrize(
     ("options", "columns", "advice"),
     [
-        ({"topics": "t"}, ["value"], r"option 'topics' does not exist; did you mean 'topic'\?"),
+        ({"topik": "t"}, ["value"], r"option 'topik' does not exist; did you mean 'topic'\?"),
         ({"topic": "missing"}, ["value"], r"option 'topic': topic 'missing' .* Create the topic, or correct its name$"),
         ({}, ["value", "'missing' as topic"], r"^Create the topic, or correct its name\.$"),
         ({"topic": "t", "kafka.bootstrap.servers": "down"}, ["value"], r"servers: 127.*See that Kafka runs there and"),

@@ -128,7 +128,7 @@ def test_unsupported_version_of_api_versions_gets_the_supported_versions(client:
     assert frame is not None
     correlation_id, entity = messages.decode_response(18, 99, frame)
     assert (correlation_id, entity.error_code) == (6, 35)
-    assert {one.api_key: one.max_version for one in entity.api_keys}[18] == 4
+    assert {one.api_key: one.max_version for one in entity.api_keys}[18] == 5
     assert client.ask(18, 3).error_code == 0
 
 
