@@ -103,6 +103,7 @@ def mend(StoredTables tables not None, BufferPool pool not None, Py_ssize_t plac
     require(pool.exists(slab_of(entry.run), extent_of(entry.run)), "it names memory outside of the arena")
     require(entry.other_run == ~entry.run or is_copied(entry, pool), "it names two places for its memory")
     require(b.magic == 1 or b.magic == 2, "its records have an unknown format")
+    require(entry.base_sequence < 0 or min(entry.producer_id, entry.producer_epoch) >= 0, "its numbers are damaged")
     run_size = pool.size_of(extent_of(entry.run))
     require(0 <= entry.offset < run_size, "its records begin outside of their memory")
     b.base = pool.address(slab_of(entry.run), extent_of(entry.run)) + entry.offset

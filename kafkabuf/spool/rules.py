@@ -185,17 +185,26 @@ class Tail:
     hole: tuple[int, int] | None = None
     headers: list[BatchHeader] = field(default_factory=list)
     reads: int = 0
+    empty_at: int = NONE  # the last read of this position has brought no batch
 
     def add(self, stretch: Stretch, producer_ids: Collection[int]) -> bool:
-        """Returns whether the reading got on."""
+        """Returns whether the reading got on.
+
+        A read below the high watermark that brings nothing counts at the second time only: the watermark may have
+        risen between the reading of the log and the response.
+        """
         before = self.position
         for header in stretch.headers:
             self._move(header.base_offset)
             self.position = max(self.position, header.last_offset + 1)
             if header.producer_id in producer_ids:
                 self.headers.append(header)
-        if not stretch.headers:  # the log begins later, or its end was compacted
-            self._move(max(stretch.log_start, stretch.high_watermark))
+        if not stretch.headers and stretch.log_start > before:
+            self._move(stretch.log_start)
+        elif not stretch.headers and self.empty_at == before:  # the end of the log was compacted
+            self._move(stretch.high_watermark)
+        elif not stretch.headers:
+            self.empty_at = before
         self.reads += 1
         return self.position > before
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -19,9 +20,10 @@ from kafkabuf.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
-from kafkabuf.spool.evidence import Outcome, Proof, SpooledBatch, SpooledPartition
+from kafkabuf.spool.evidence import Outcome, Proof, SpooledBatch, SpooledPartition, Stretch
 from kafkabuf.spool.proof import prove
 from kafkabuf.spool.rules import is_later
+from kafkabuf.transactions.groups import TopicPartition
 from tests.spool.model import LARGEST, Memory, ModelCluster, ModelLog, numbered, spooled, uuid
 
 THERE, ABSENT, FORGOTTEN, UNPROVEN = Outcome.THERE, Outcome.ABSENT, Outcome.FORGOTTEN, Outcome.UNPROVEN
@@ -245,6 +247,22 @@ def test_batch_of_an_earlier_id_may_lie_before_the_last_acknowledged_offset() ->
     for last_acked in (-1, 4):
         left = spooled(IN_DOUBT[:1], producer_id=8, last_acked=last_acked, last_acked_offset=24, next_sequence=5)
         assert outcomes(prove_by(ModelCluster(log), left)) == [UNPROVEN]
+
+
+def test_read_that_the_high_watermark_has_overtaken_leaves_no_hole() -> None:
+    """The leader reads its log, followers fetch, and then the response gets the high watermark."""
+
+    class Overtaken(ModelCluster):
+        overtaken = False
+
+        def read(self, partition: TopicPartition, topic_id: UUID | None, offset: int) -> Stretch:
+            stretch = super().read(partition, topic_id, offset)
+            if self.overtaken:
+                return stretch
+            self.overtaken = True
+            return replace(stretch, headers=())
+
+    assert outcomes(prove_by(Overtaken(forgetful(IN_DOUBT[:2])), spooled(IN_DOUBT))) == [THERE, THERE, FORGOTTEN]
 
 
 def test_hole_that_compaction_left_makes_missing_batches_unproven() -> None:

@@ -57,7 +57,7 @@ def faults(plan: Plan, marks: bytes, logs: Logs, again: int = 0, kept: Collectio
     found += _in_part(plan, marks, counts) if plan.transaction else ()
     for place, arrived_numbers in numbers.items():
         found += _out_of_order(place, arrived_numbers)
-        found += _torn(place, arrived_numbers, plan, marks)
+        found += _torn(place, {*arrived_numbers, *kept}, plan, marks)
     return found
 
 
@@ -120,9 +120,9 @@ def _out_of_order(place: tuple[str, int], numbers: Sequence[int]) -> Iterator[st
         latest[thread_of(number)] = number
 
 
-def _torn(place: tuple[str, int], numbers: Sequence[int], plan: Plan, marks: bytes) -> Iterator[str]:
-    """Of the call that a kill cut off, a partition has the first rows, without a gap."""
-    there, missing = set(numbers), dict[int, int]()
+def _torn(place: tuple[str, int], there: Collection[int], plan: Plan, marks: bytes) -> Iterator[str]:
+    """Of the call that a kill cut off, a partition and the file have the first rows, without a gap."""
+    missing: dict[int, int] = {}
     for number, byte in enumerate(marks):
         if byte != Mark.UNDER_WAY or (plan.record(number).topic, plan.record(number).partition) != place:
             continue
